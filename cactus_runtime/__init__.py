@@ -1,0 +1,21 @@
+"""Speculative decoding of transformers models under a divergence budget, with its account.
+
+Needs the extra ``runtime`` (torch, transformers).
+"""
+
+from cactus_runtime.context import NonFiniteLogitsError as NonFiniteLogitsError
+from cactus_runtime.decode import Decoder as Decoder
+from cactus_runtime.decode import decode as decode
+from cactus_runtime.decoding import Decoding as Decoding
+from cactus_runtime.models import ModelNotFoundError as ModelNotFoundError
+from cactus_runtime.pairs import Pair as Pair
+from cactus_runtime.pairs import load_pair as load_pair
+from cactus_runtime.proposal import Drafter as Drafter
+from cactus_runtime.proposal import PromptLookup as PromptLookup
+from cactus_runtime.proposal import Proposal as Proposal
+from cactus_runtime.sampling import SamplingParams as SamplingParams
+from cactus_runtime.statistics import Block as Block
+from cactus_runtime.statistics import DecodeResult as DecodeResult
+from cactus_runtime.statistics import Token as Token
+from cactus_runtime.verification import Verification as Verification
+from cactus_runtime.verification import verify as verify

@@ -1,0 +1,139 @@
+"""Who decodes: names to loaded models, and the checks that target and draft belong together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from cactus_runtime.pairs import PAIRS, Pair, load_pair
+from cactus_runtime.proposal import Drafter
+
+_PADDING = 1024  # vocabularies are padded by less than this, to a round number
+
+
+class ModelNotFoundError(OSError):
+    """A model was named that is neither bundled, nor a folder, nor to be had from the hub."""
+
+
+def resolve(
+    target: str | Path | Pair | PreTrainedModel,
+    draft: str | Path | PreTrainedModel | Drafter | None,
+    tokenizer: PreTrainedTokenizerBase | None,
+    device: str | torch.device | None,
+) -> tuple[PreTrainedModel, PreTrainedModel | Drafter | None, PreTrainedTokenizerBase | None]:
+    """Load what is named, check that target and draft share a tokenizer, say which it is."""
+    if isinstance(target, str) and target in PAIRS and not Path(target).is_dir():
+        target = load_pair(target, device=str(device or "cpu"))
+    if isinstance(target, Pair):
+        draft = target.draft if draft is None else draft
+        tokenizer = target.tokenizer if tokenizer is None else tokenizer
+        target = target.target
+    model, found = _load("target", target, device)
+    tokenizer = tokenizer if tokenizer is not None else found
+    if draft is None or (isinstance(draft, Drafter) and not isinstance(draft, PreTrainedModel)):
+        return model, draft, tokenizer
+    draft_model, draft_tokenizer = _load("draft", draft, device)
+    _check_same_tokenizer(model, draft_model, tokenizer, draft_tokenizer)
+    if draft_model.device != model.device:
+        raise ValueError(
+            f"draft must be on the target's device {model.device}, got {draft_model.device}"
+        )
+    return model, draft_model, tokenizer
+
+
+def vocabulary_size(model: PreTrainedModel) -> int:
+    """Width of the model's logits, padding included."""
+    return int(model.config.get_text_config().vocab_size)
+
+
+def context_length(model: PreTrainedModel) -> int | None:
+    """Number of positions the model was made for, if its configuration tells."""
+    return getattr(model.config.get_text_config(), "max_position_embeddings", None)
+
+
+def eos_token_ids(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase | None,
+    chosen: int | Sequence[int] | None,
+) -> frozenset[int]:
+    """Tokens that end a text: those chosen, else the model's own, else the tokenizer's."""
+    if chosen is None:
+        chosen = model.generation_config.eos_token_id if model.generation_config else None
+    if chosen is None and tokenizer is not None:
+        chosen = tokenizer.eos_token_id
+    if chosen is None:
+        return frozenset()
+    chosen = [chosen] if isinstance(chosen, int) else list(chosen)
+    for token in chosen:
+        if isinstance(token, bool) or not isinstance(token, int) or token < 0:
+            raise ValueError(f"eos_token_id must be token ids, got {token!r}")
+    return frozenset(chosen)
+
+
+def _load(
+    role: str, model: Any, device: str | torch.device | None
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase | None]:
+    if isinstance(model, PreTrainedModel):
+        if model.training:
+            raise ValueError(f"{role} must be in evaluation mode: call its .eval() first")
+        if device is not None and torch.device(device) != model.device:
+            raise ValueError(f"{role} is on {model.device}, not on device={str(device)!r}")
+        return model, None
+    if not isinstance(model, (str, Path)):
+        wanted = "a name, a folder, a loaded model" + (
+            " or a bundled pair" if role == "target" else " or an object with a propose method"
+        )
+        raise TypeError(f"{role} must be {wanted}, got {type(model).__name__}")
+    with _quiet():
+        try:
+            loaded = AutoModelForCausalLM.from_pretrained(str(model), dtype="auto")
+            tokenizer = AutoTokenizer.from_pretrained(str(model))
+        except (OSError, ValueError) as error:
+            raise ModelNotFoundError(
+                f"{role}={str(model)!r} is not a bundled pair ({', '.join(PAIRS)}), nor a model "
+                f"folder with its tokenizer, nor a model the hub gave: {_first_line(error)}"
+            ) from error
+    return loaded.to(torch.device(device or "cpu")).eval(), tokenizer
+
+
+def _check_same_tokenizer(target, draft, tokenizer, draft_tokenizer) -> None:
+    if tokenizer is not None and draft_tokenizer is not None:
+        ours, theirs = tokenizer.get_vocab(), draft_tokenizer.get_vocab()
+        wrong = sum(ours.get(token) != index for token, index in theirs.items())
+        if wrong:
+            raise ValueError(
+                "target and draft must share a tokenizer, but "
+                f"{wrong} of the draft's {len(theirs)} tokens are not the target's"
+            )
+    widths = vocabulary_size(target), vocabulary_size(draft)
+    if abs(widths[0] - widths[1]) >= _PADDING:
+        raise ValueError(
+            f"target and draft must share a tokenizer, but their vocabularies are {widths[0]} "
+            f"and {widths[1]} wide, more apart than padding explains"
+        )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    bars = transformers.utils.logging.is_progress_bar_enabled()
+    transformers.utils.logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if bars:
+            transformers.utils.logging.enable_progress_bar()
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0]

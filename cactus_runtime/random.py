@@ -1,0 +1,94 @@
+"""Where randomness comes from: counter-based uniforms, and the inverse distribution function.
+
+A uniform is a function of (seed, request, purpose, position) and of nothing else, by numpy's
+Philox generator. Draft noise, acceptance and recovery draws are therefore independent streams,
+and a result cannot depend on the order in which requests are served.
+"""
+
+from __future__ import annotations
+
+import enum
+import secrets
+
+import numpy as np
+import torch
+
+_WORD = 2**64
+
+
+class Purpose(enum.IntEnum):
+    """What a uniform is spent on."""
+
+    DRAFT = 0
+    ACCEPT = 1
+    RECOVER = 2
+
+
+class Streams:
+    """Uniforms of one request.
+
+    Parameters
+    ----------
+    seed : int or None
+        In [0, 2**64); None draws a fresh one, which `seed` then tells.
+    request : int
+        Distinguishes requests that share a seed.
+
+    Examples
+    --------
+    >>> first = Streams(7).uniforms(Purpose.ACCEPT, position=3, count=2)
+    >>> later = Streams(7).uniforms(Purpose.ACCEPT, position=4, count=1)
+    >>> bool(first[1] == later[0])
+    True
+    """
+
+    def __init__(self, seed: int | None = None, request: int = 0) -> None:
+        if seed is None:
+            seed = secrets.randbits(64)
+        for name, value in (("seed", seed), ("request", request)):
+            if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+                raise TypeError(f"{name} must be an integer, got {value!r}")
+            if not 0 <= value < _WORD:
+                raise ValueError(f"{name} must lie in [0, 2**64), got {value}")
+        self.seed = int(seed)
+        self.request = int(request)
+
+    def uniforms(self, purpose: Purpose, *, position: int, count: int) -> torch.Tensor:
+        """Uniforms in [0, 1) for `count` positions from `position` on: float64, shape (count,)."""
+        values = [self._uniform(purpose, position + i) for i in range(count)]
+        return torch.tensor(values, dtype=torch.float64)
+
+    def _uniform(self, purpose: Purpose, position: int) -> float:
+        bits = np.random.Philox(
+            key=np.array([self.seed, self.request], dtype=np.uint64),
+            counter=np.array([0, 0, position, purpose], dtype=np.uint64),
+        )
+        return np.random.Generator(bits).random()
+
+
+def inverse_cdf(weights: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
+    """First x with uniform * total < weights[0] + ... + weights[x], per row.
+
+    Parameters
+    ----------
+    weights : tensor, shape (..., V)
+        Non-negative, with a positive sum per row; need not be normalised.
+    uniform : float64 tensor, shape (...)
+        In [0, 1).
+
+    Returns
+    -------
+    int64 tensor, shape (...)
+        Never an index of weight zero.
+
+    Examples
+    --------
+    >>> u = torch.tensor([0.1, 0.9], dtype=torch.float64)
+    >>> inverse_cdf(torch.tensor([[0.0, 2.0, 2.0], [0.0, 2.0, 2.0]]), u).tolist()
+    [1, 2]
+    """
+    cumulative = weights.double().cumsum(-1)
+    total = cumulative[..., -1:]
+    threshold = uniform.unsqueeze(-1) * total
+    threshold = torch.minimum(threshold, torch.nextafter(total, torch.zeros_like(total)))
+    return torch.searchsorted(cumulative, threshold, right=True).squeeze(-1)

@@ -1,0 +1,83 @@
+"""From a model's logits to the law that is sampled: temperature, top-k, top-p.
+
+Both models' laws are taken after these, at every drafted and every verified position.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from transformers.generation.logits_process import (
+    LogitsProcessorList,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """How logits become a law.
+
+    Parameters
+    ----------
+    temperature : float
+        >= 0. At 0 the law is one-hot on the first largest logit, so decoding is greedy.
+    top_k : int or None
+        Keep the k most probable tokens (and ties of the k-th); None keeps all.
+    top_p : float
+        In (0, 1]; keep the smallest set of most probable tokens that reaches this mass.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Naming the parameter and its value.
+
+    Examples
+    --------
+    >>> SamplingParams(temperature=0).warp(torch.tensor([[1.0, 3.0, 3.0]]))
+    tensor([[-inf, 0., -inf]])
+    """
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name, value in (("temperature", self.temperature), ("top_p", self.top_p)):
+            if isinstance(value, bool) or not isinstance(value, (int, float)):
+                raise TypeError(f"{name} must be a number, got {value!r}")
+        if not (math.isfinite(self.temperature) and self.temperature >= 0):
+            raise ValueError(f"temperature must be finite and >= 0, got {self.temperature!r}")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p must lie in (0, 1], got {self.top_p!r}")
+        if self.top_k is not None:
+            if isinstance(self.top_k, bool) or not isinstance(self.top_k, int):
+                raise TypeError(f"top_k must be a positive integer or None, got {self.top_k!r}")
+            if self.top_k < 1:
+                raise ValueError(f"top_k must be a positive integer or None, got {self.top_k}")
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature == 0
+
+    @cached_property
+    def _warpers(self) -> LogitsProcessorList:
+        warpers = LogitsProcessorList()
+        if self.temperature != 1:
+            warpers.append(TemperatureLogitsWarper(float(self.temperature)))
+        if self.top_k is not None:
+            warpers.append(TopKLogitsWarper(self.top_k))
+        if self.top_p < 1:
+            warpers.append(TopPLogitsWarper(float(self.top_p)))
+        return warpers
+
+    def warp(self, logits: torch.Tensor) -> torch.Tensor:
+        """Logits, shape (rows, V), whose softmax is the law that is sampled."""
+        if self.greedy:
+            best = logits.argmax(dim=-1, keepdim=True)
+            return torch.full_like(logits, -torch.inf).scatter_(-1, best, 0.0)
+        return self._warpers(None, logits)  # these warpers read no token ids

@@ -1,0 +1,22 @@
+"""What speculative decoding with a divergence budget accepts, emits and costs, exactly.
+
+Needs numpy and scipy only. All divergences are in nats.
+"""
+
+from cactus_theory.divergences import binary_kl as binary_kl
+from cactus_theory.divergences import kl as kl
+from cactus_theory.divergences import total_variation as total_variation
+from cactus_theory.laws import Emission as Emission
+from cactus_theory.laws import acceptance_rate as acceptance_rate
+from cactus_theory.laws import block_efficiency as block_efficiency
+from cactus_theory.laws import emission as emission
+from cactus_theory.laws import output_law as output_law
+from cactus_theory.laws import residual_distribution as residual_distribution
+from cactus_theory.optimum import Optimum as Optimum
+from cactus_theory.optimum import exact_optimum as exact_optimum
+from cactus_theory.optimum import optimum_gap as optimum_gap
+from cactus_theory.optimum import second_order_optimum as second_order_optimum
+from cactus_theory.rules import Cactus as Cactus
+from cactus_theory.rules import CactusExact as CactusExact
+from cactus_theory.rules import Rule as Rule
+from cactus_theory.rules import SpeculativeSampling as SpeculativeSampling

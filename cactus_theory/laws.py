@@ -1,0 +1,251 @@
+"""Exact laws of one verified position: what a rule accepts, recovers, emits, and what that costs.
+
+Everything here is derived, nothing sampled. ``draft`` and ``target`` are alike in type and a swap
+would be silent, so both are keyword-only. In the formulas p is the draft law, q the target law,
+g(n) the boosted probability of a drafted token n and h^(n) the candidate law that has it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cactus_theory import _validate
+from cactus_theory.rules import Rule
+
+
+def residual_distribution(rule: Rule, token: int, *, draft: Any, target: Any) -> np.ndarray:
+    """Law [h - p]_+ / sum [h - p]_+ of the token recovered after `token` is rejected.
+
+    Parameters
+    ----------
+    rule : Rule
+    token : int
+        The drafted token that was rejected.
+    draft, target : array_like, shape (V,)
+        Laws p, which the token was drawn from, and q.
+
+    Returns
+    -------
+    float64 array, shape (V,)
+
+    Raises
+    ------
+    ValueError
+        If a law is not one, the token is outside the vocabulary, or the token is never rejected:
+        its residual is then empty and must not be drawn from.
+
+    References
+    ----------
+    Theorem 1 of Hao and Mou (2026), for the candidate h.
+
+    Examples
+    --------
+    >>> from cactus_theory import SpeculativeSampling
+    >>> residual_distribution(SpeculativeSampling(), 0, draft=[0.75, 0.25], target=[0.5, 0.5])
+    array([0., 1.])
+    """
+    draft, target = _validate.law_pair(draft=draft, target=target)
+    if not (0 <= token < draft.shape[-1]):
+        raise ValueError(f"token must lie in [0, {draft.shape[-1]}), got {token!r}")
+    weights = residual_weights(rule, token, draft, target)
+    total = weights.sum()
+    if rule.boost(target[token]) >= draft[token] or total == 0:
+        raise ValueError(f"token {token} is never rejected, so its residual is empty")
+    return weights / total
+
+
+def residual_weights(rule: Rule, token: int, draft: Any, target: Any) -> Any:
+    """[h - p]_+ before normalising, unchecked, in the arithmetic of its inputs."""
+    weights = np.maximum(rule.shrink(target[token]) * target - draft, 0)
+    weights[token] = 0  # a rejected token has g < p
+    return weights
+
+
+def output_law(rule: Rule, *, draft: Any, target: Any) -> np.ndarray:
+    r"""Law of the token emitted at one verified position.
+
+    out(x) = min(p(x), g(x)) + sum over n of w(n) r_n(x), where w(n) = [p(n) - g(n)]_+ is the mass
+    rejected at n and r_n the residual law that then speaks. On tokens with p > q the law is
+    min(p, g), elsewhere it lies between p and q; `delta` is no bound on its divergence from q.
+
+    Computed in O(V log V) time and O(V) memory per position, by sums of non-negative terms only.
+
+    Parameters
+    ----------
+    rule : Rule
+    draft, target : array_like, shape (..., V)
+        Laws p and q; leading axes broadcast.
+
+    Returns
+    -------
+    float64 array, shape (..., V)
+
+    Raises
+    ------
+    ValueError
+        If either is not a law, or the shapes do not fit.
+
+    Notes
+    -----
+    With t = p/q and c_n = (1-g(n))/(1-q(n)) <= 1, a rejected n leaves residual weight
+    q(x) [c_n - t(x)]_+ and total Z(c_n), Z(c) = sum_x q(x) [c - t(x)]_+. Both Z and the recovered
+    mass q(x) sum_n (w(n)/Z(c_n)) [c_n - t(x)]_+ are integrals of step functions over the merged,
+    sorted breakpoints t and c. A residual that is empty by rounding (p = q but for the last bits)
+    leaves its token standing.
+
+    Examples
+    --------
+    >>> from cactus_theory import Cactus
+    >>> output_law(Cactus(0.0), draft=[0.75, 0.25], target=[0.5, 0.5])
+    array([0.5, 0.5])
+    >>> output_law(Cactus(0.02), draft=[0.75, 0.25], target=[0.5, 0.5])
+    array([0.6, 0.4])
+    """
+    draft, target = np.broadcast_arrays(*_validate.law_pair(draft=draft, target=target))
+    kept = rule.accepted_mass(draft, target)
+    rejected = draft - kept
+    below = draft < target
+    ratio = np.where(below, draft / np.where(below, target, 1.0), 1.0)
+    level = np.ones_like(draft)
+    level[rejected > 0] = rule.shrink(target[rejected > 0])
+
+    points = np.concatenate([ratio, level], axis=-1)
+    order = np.argsort(points, axis=-1, kind="stable")
+    rank = np.argsort(order, axis=-1, kind="stable")
+    size = draft.shape[-1]
+    width = np.diff(np.take_along_axis(points, order, axis=-1), axis=-1, append=1.0)
+
+    def in_order(values: np.ndarray, *, first: bool) -> np.ndarray:
+        nothing = np.zeros_like(values)
+        both = [values, nothing] if first else [nothing, values]
+        return np.take_along_axis(np.concatenate(both, axis=-1), order, axis=-1)
+
+    def out_of_order(values: np.ndarray, *, first: bool) -> np.ndarray:
+        place = rank[..., :size] if first else rank[..., size:]
+        return np.take_along_axis(values, place, axis=-1)
+
+    slope = np.cumsum(in_order(np.where(below, target, 0.0), first=True), axis=-1)
+    area = slope * width
+    normaliser = out_of_order(_sum_before(area), first=False)
+    empty = (rejected > 0) & (normaliser <= 0)
+    share = np.where(empty, 0.0, rejected / np.where(normaliser > 0, normaliser, 1.0))
+
+    density = _sum_after(in_order(share, first=False)) * width
+    recovered = target * out_of_order(density + _sum_after(density), first=True)
+    return kept + np.where(empty, rejected, 0.0) + np.where(below, recovered, 0.0)
+
+
+def _sum_before(values: np.ndarray) -> np.ndarray:
+    """Sum of all earlier entries of the last axis."""
+    sums = np.zeros_like(values)
+    np.cumsum(values[..., :-1], axis=-1, out=sums[..., 1:])
+    return sums
+
+
+def _sum_after(values: np.ndarray) -> np.ndarray:
+    """Sum of all later entries of the last axis."""
+    return np.flip(_sum_before(np.flip(values, axis=-1)), axis=-1)
+
+
+@dataclass(frozen=True)
+class Emission:
+    """What one verified position accepts, and what its emitted law costs against the target.
+
+    Attributes
+    ----------
+    acceptance_rate : array, shape (...)
+        sum_x min(p(x), g(x)), the chance that the drafted token passes.
+    total_variation : array, shape (...)
+        TV(out, q): exactly acceptance_rate - sum_x min(p, q) ("gain = cost").
+    kl_bound : array, shape (...)
+        sum over p > q of min(p,g) log(min(p,g)/q), an upper bound of KL(out || q), in nats.
+    """
+
+    acceptance_rate: Any
+    total_variation: Any
+    kl_bound: Any
+
+
+def emission(rule: Rule, *, draft: Any, target: Any) -> Emission:
+    """Acceptance rate, total variation and a KL bound of the emitted law, in O(V) without its law.
+
+    Parameters
+    ----------
+    rule : Rule
+    draft, target : array_like, shape (..., V)
+        Laws p and q; leading axes broadcast.
+
+    Returns
+    -------
+    Emission
+
+    Raises
+    ------
+    ValueError
+        If either is not a law, or the shapes do not fit.
+
+    Examples
+    --------
+    >>> from cactus_theory import Cactus
+    >>> cost = emission(Cactus(0.02), draft=[0.75, 0.25], target=[0.5, 0.5])
+    >>> round(float(cost.acceptance_rate), 6), round(float(cost.total_variation), 6)
+    (0.85, 0.1)
+    """
+    draft, target = np.broadcast_arrays(*_validate.law_pair(draft=draft, target=target))
+    return emission_sums(rule, draft, target, xp=np)
+
+
+def emission_sums(rule: Rule, draft: Any, target: Any, *, xp: Any) -> Emission:
+    """`emission` over a namespace and without checks: float64 arrays of one shape (..., V)."""
+    over = draft > target
+    kept = xp.where(over, rule.accepted_mass(draft, target, xp=xp), draft)
+    gain = xp.where(over, kept - target, 0.0)
+    counted = over & (target > 0)
+    log_ratio = xp.log1p(xp.where(counted, gain, 0.0) / xp.where(counted, target, 1.0))
+    return Emission(kept.sum(-1), gain.sum(-1), (xp.where(counted, kept, 0.0) * log_ratio).sum(-1))
+
+
+def acceptance_rate(rule: Rule, *, draft: Any, target: Any) -> Any:
+    """Chance sum_x min(p(x), g(x)) that a token drafted from p passes.
+
+    Parameters, Returns and Raises are those of `emission`, of which this is one field.
+
+    Examples
+    --------
+    >>> from cactus_theory import SpeculativeSampling
+    >>> float(acceptance_rate(SpeculativeSampling(), draft=[0.75, 0.25], target=[0.5, 0.5]))
+    0.75
+    """
+    return emission(rule, draft=draft, target=target).acceptance_rate
+
+
+def block_efficiency(rates: Any) -> Any:
+    """Expected tokens per target pass, 1 + a_1 + a_1 a_2 + ... + a_1 ... a_k.
+
+    Parameters
+    ----------
+    rates : array_like, shape (..., k)
+        Acceptance rates of the k drafted positions, each given that those before it passed.
+
+    Returns
+    -------
+    float64 array, shape (...)
+        Between 1 and k + 1; one recovered or bonus token is always emitted.
+
+    Raises
+    ------
+    ValueError
+        If a rate lies outside [0, 1] or there is no axis of positions.
+
+    Examples
+    --------
+    >>> float(block_efficiency([0.5, 0.5]))
+    1.75
+    """
+    rates = _validate.probabilities("rates", rates)
+    if rates.ndim == 0:
+        raise ValueError(f"rates must have shape (..., k), got the scalar {float(rates)!r}")
+    return 1 + np.cumprod(rates, axis=-1).sum(axis=-1)

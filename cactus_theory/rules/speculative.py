@@ -1,0 +1,31 @@
+"""Speculative sampling, the lossless rule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cactus_theory.rules._base import Rule
+
+
+@dataclass(frozen=True)
+class SpeculativeSampling(Rule):
+    """Plain speculative sampling: h is the target itself, g = q, and the target's law is emitted.
+
+    References
+    ----------
+    Leviathan, Kalman and Matias (2023); Chen et al. (2023). Theorem 1 of Hao and Mou (2026).
+
+    Examples
+    --------
+    >>> float(SpeculativeSampling().boost(0.25))
+    0.25
+    """
+
+    def boost(self, target_prob: Any, *, xp: Any = np) -> Any:
+        return target_prob
+
+    def shrink(self, target_prob: Any, *, xp: Any = np) -> Any:
+        return xp.ones_like(target_prob)

@@ -1,0 +1,71 @@
+"""The verifier, executable and short: what every faster implementation must agree with.
+
+Randomness enters as uniforms, so a law can be enumerated instead of sampled and two
+implementations compared token for token. Only + - * and comparisons touch the probabilities:
+with object arrays of Fractions and plain speculative sampling the emitted law is exact.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Sequence
+
+import numpy as np
+
+from cactus_theory.laws import residual_weights
+from cactus_theory.rules import Rule
+
+
+def verify(
+    rule: Rule,
+    tokens: Sequence[int],
+    *,
+    draft: Any,
+    target: Any,
+    accept_uniforms: Sequence[Any],
+    recover_uniform: Any,
+) -> tuple[list[int], int]:
+    """Verify k drafted tokens: keep a prefix, then add one recovered or bonus token.
+
+    Token i is kept when accept_uniforms[i] * draft[i, token] < g, strictly, so that u = 0 never
+    accepts g = 0. After the first rejection one token is drawn from [h - p]_+; after none, from
+    the target's law at the last position.
+
+    Parameters
+    ----------
+    rule : Rule
+    tokens : sequence of k ints
+        Drafted tokens; token i was drawn from draft[i].
+    draft : array, shape (k, V)
+    target : array, shape (k + 1, V)
+    accept_uniforms : sequence of k numbers in [0, 1)
+    recover_uniform : number in [0, 1)
+        Drives the recovered or bonus token, by the inverse of its distribution function.
+
+    Returns
+    -------
+    (emitted, accepted) : tuple of list of int, int
+        accepted <= k drafted tokens were kept; emitted has accepted + 1 tokens.
+
+    Examples
+    --------
+    >>> from cactus_theory import SpeculativeSampling
+    >>> verify(SpeculativeSampling(), [0], draft=np.array([[1.0, 0.0]]),
+    ...        target=np.array([[0.5, 0.5], [0.0, 1.0]]), accept_uniforms=[0.7], recover_uniform=0.2)
+    ([1], 0)
+    """
+    kept: list[int] = []
+    for i, (token, u) in enumerate(zip(tokens, accept_uniforms)):
+        if not u * draft[i][token] < rule.boost(target[i][token]):
+            weights = residual_weights(rule, token, draft[i], target[i])
+            if not weights.sum() > 0:  # empty by rounding only: the token stands
+                return [*kept, token], i
+            return [*kept, inverse_cdf(weights, recover_uniform)], i
+        kept.append(token)
+    return [*kept, inverse_cdf(target[len(kept)], recover_uniform)], len(kept)
+
+
+def inverse_cdf(weights: Any, uniform: Any) -> int:
+    """First x with uniform * total < weights[0] + ... + weights[x]; never one of weight zero."""
+    cumulative = np.cumsum(weights)
+    total = cumulative[-1]
+    return int(np.argmax((cumulative > uniform * total) | (cumulative == total)))

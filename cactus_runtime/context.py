@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+
 import torch
 from transformers import DynamicCache, PreTrainedModel
+
+
+def vocabulary_size(model: PreTrainedModel) -> int:
+    """Width of the model's logits, padding included."""
+    return int(model.config.get_text_config().vocab_size)
 
 
 class NonFiniteLogitsError(RuntimeError):
@@ -25,6 +32,8 @@ class Context:
         self.model = model
         self.role = role
         self._cache = DynamicCache(config=model.config)
+        parameters = inspect.signature(model.forward).parameters
+        self._cache_argument = "cache" if "cache" in parameters else "past_key_values"
 
     @property
     def length(self) -> int:
@@ -59,9 +68,9 @@ class Context:
             self._cache.crop(-stale)
         logits = self.model(
             input_ids=ids[:, self.length :],
-            cache=self._cache,
             use_cache=True,
             logits_to_keep=last,
+            **{self._cache_argument: self._cache},
         ).logits[:, -last:]
         if logits.dtype in (torch.float16, torch.bfloat16):
             logits = logits.float()

@@ -8,8 +8,9 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from cactus_runtime.context import vocabulary_size
 from cactus_runtime.decoding import Decoding, Request
-from cactus_runtime.models import context_length, eos_token_ids, resolve, vocabulary_size
+from cactus_runtime.models import context_length, eos_token_ids, resolve
 from cactus_runtime.pairs import Pair
 from cactus_runtime.proposal import Drafter, ModelDraft
 from cactus_runtime.sampling import SamplingParams

@@ -16,6 +16,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from cactus_runtime.context import vocabulary_size
 from cactus_runtime.pairs import PAIRS, Pair, load_pair
 from cactus_runtime.proposal import Drafter
 
@@ -50,11 +51,6 @@ def resolve(
             f"draft must be on the target's device {model.device}, got {draft_model.device}"
         )
     return model, draft_model, tokenizer
-
-
-def vocabulary_size(model: PreTrainedModel) -> int:
-    """Width of the model's logits, padding included."""
-    return int(model.config.get_text_config().vocab_size)
 
 
 def context_length(model: PreTrainedModel) -> int | None:
@@ -102,7 +98,7 @@ def _load(
         except (OSError, ValueError) as error:
             raise ModelNotFoundError(
                 f"{role}={str(model)!r} is not a bundled pair ({', '.join(PAIRS)}), nor a model "
-                f"folder with its tokenizer, nor a model the hub gave: {_first_line(error)}"
+                f"folder with its tokenizer, nor to be had from the hub: {_first_line(error)}"
             ) from error
     return loaded.to(torch.device(device or "cpu")).eval(), tokenizer
 

@@ -12,7 +12,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from transformers import PreTrainedModel
 
-from cactus_runtime.context import Context
+from cactus_runtime.context import Context, vocabulary_size
 from cactus_runtime.random import inverse_cdf
 from cactus_runtime.sampling import SamplingParams
 
@@ -54,15 +54,19 @@ class ModelDraft:
     sampling : SamplingParams
     vocabulary : int
         Width of the target's law. A wider draft is kept from proposing ids beyond it (padding);
-        a narrower one gives them probability 0.
+        a narrower one gives them probability 0, and proposes nothing once the sequence holds a
+        token that it lacks.
     """
 
     def __init__(self, model: PreTrainedModel, sampling: SamplingParams, vocabulary: int) -> None:
         self._context = Context(model, "draft")
         self._sampling = sampling
         self._vocabulary = vocabulary
+        self._own_vocabulary = vocabulary_size(model)
 
     def propose(self, ids: torch.Tensor, count: int, uniforms: torch.Tensor) -> Proposal:
+        if self._own_vocabulary < self._vocabulary and int(ids.max()) >= self._own_vocabulary:
+            return Proposal(ids[0, :0])
         laws = []
         for uniform in uniforms[:count]:
             logits = self._context.read(ids, last=1)[:, 0, : self._vocabulary]

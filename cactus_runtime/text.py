@@ -55,8 +55,8 @@ class TextStream:
     def _new_text(self, *, whole: bool) -> str:
         before = self._decode(self._ids[self._window : self._read])
         after = self._decode(self._ids[self._window :])
-        if after.endswith("�") and not whole:
-            return ""  # the middle of a character
+        if len(after) == len(before) or (after.endswith("�") and not whole):
+            return ""  # a special token, or the middle of a character
         self._window, self._read = self._read, len(self._ids)
         return after[len(before) :]
 

@@ -106,10 +106,9 @@ class CactusExact(Rule):
     def accepted_mass(self, draft_prob: Any, target_prob: Any, *, xp: Any = np) -> Any:
         # A token of p log(p/q) <= delta is within the budget as it stands (its KL is less still);
         # on a whole vocabulary that leaves a handful of roots to find.
-        ratio = draft_prob / xp.where(target_prob > 0, target_prob, 1.0)
-        over = draft_prob > target_prob
-        spends = draft_prob * xp.log(xp.where(over, ratio, 1.0)) > self.delta
-        needed = over & (spends | (target_prob <= 0))
+        counted = (draft_prob > target_prob) & (target_prob > 0)
+        p, q = xp.where(counted, draft_prob, 1.0), xp.where(counted, target_prob, 1.0)
+        needed = (p * (xp.log(p) - xp.log(q)) > self.delta) | (target_prob <= 0)
         mass = xp.where(needed, 0.0, draft_prob)
         mass[needed] = xp.minimum(draft_prob[needed], self.boost(target_prob[needed], xp=xp))
         return mass

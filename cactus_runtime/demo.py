@@ -1,0 +1,77 @@
+"""``python -m cactus_runtime.demo``: a real model pair decodes a prompt, and the account of it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from rich.console import Console
+
+from cactus_runtime.decode import Decoder
+from cactus_runtime.pairs import PAIRS
+from cactus_runtime.render import colour, comparison, legend
+from cactus_runtime.sampling import SamplingParams
+from cactus_theory import Cactus, SpeculativeSampling
+
+PROMPT = "Why does the moon have phases? Explain it to a child."
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    console = Console(highlight=False)
+    with console.status(f"loading the pair {options.pair}"):
+        decoder = Decoder(options.pair)
+    chat = getattr(decoder.tokenizer, "chat_template", None)
+    prompt = [{"role": "user", "content": options.prompt}] if chat else options.prompt
+
+    def stream(rule, num_draft_tokens):
+        return decoder.stream(
+            prompt,
+            rule=rule,
+            num_draft_tokens=num_draft_tokens,
+            sampling=SamplingParams(temperature=options.temperature),
+            max_new_tokens=options.tokens,
+            seed=options.seed,
+        )
+
+    cactus = Cactus(options.delta)
+    console.print(f"[dim]{options.prompt}[/dim]")
+    if console.is_terminal:
+        console.print("[dim]tokens:[/dim]", legend())
+    result = stream(cactus, options.drafts).finish(
+        lambda token: console.print(colour(token), end="", soft_wrap=True)
+    )
+    console.print("\n")
+    results = {}
+    rules = {
+        "plain": (SpeculativeSampling(), 0),
+        "speculative sampling": (SpeculativeSampling(), options.drafts),
+    }
+    for name, (rule, drafts) in rules.items():
+        with console.status(f"decoding again: {name}"):
+            results[name] = stream(rule, drafts).finish()
+        if results[name].finish_reason == "interrupted":
+            return 130
+    results[f"Cactus({options.delta:g})"] = result
+    console.print(comparison(results))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m cactus_runtime.demo",
+        description="Decode a prompt under Cactus, then plainly and by speculative sampling.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("prompt", nargs="?", default=PROMPT)
+    parser.add_argument("--pair", choices=sorted(PAIRS), default="smollm2")
+    parser.add_argument("--delta", type=float, default=0.5, help="budget of one candidate, nats")
+    parser.add_argument("--drafts", type=int, default=2, help="drafted tokens per target pass")
+    parser.add_argument("--temperature", type=float, default=0.8)
+    parser.add_argument("--tokens", type=int, default=96, help="most tokens to decode")
+    parser.add_argument("--seed", type=int, default=0)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

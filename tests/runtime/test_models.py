@@ -1,0 +1,91 @@
+"""Names to models, and pairs that do not belong together."""
+
+import pytest
+import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from transformers import PreTrainedTokenizerFast
+
+from cactus_runtime import Decoder, ModelNotFoundError, load_pair
+from cactus_runtime.models import eos_token_ids
+from cactus_theory import Cactus
+
+
+def save(folder, model, words):
+    tokenizer = Tokenizer(WordLevel({word: i for i, word in enumerate(words)}, unk_token=words[0]))
+    tokenizer.pre_tokenizer = Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token=words[0]).save_pretrained(folder)
+    model.save_pretrained(folder)
+    return str(folder)
+
+
+WORDS = ["zero", "one", "two", "three", "four", "five", "six"]
+
+
+def test_a_pair_is_loaded_from_two_folders(tmp_path, random_model):
+    target = save(tmp_path / "target", random_model(0, layers=2), WORDS)
+    draft = save(tmp_path / "draft", random_model(1), WORDS)
+    decoder = Decoder(target, draft=draft)
+    result = decoder.stream("one two", rule=Cactus(0.2), max_new_tokens=12, seed=1).finish()
+    assert len(result.tokens) == 12
+    assert set(result.text.split()) <= set(WORDS)
+
+
+def test_two_really_different_tokenizers_are_refused(tmp_path, random_model):
+    target = save(tmp_path / "target", random_model(0), WORDS)
+    draft = save(tmp_path / "draft", random_model(1), [*WORDS[:5], "six", "five"])
+    with pytest.raises(ValueError, match="share a tokenizer, but 2 of the draft's 7 tokens"):
+        Decoder(target, draft=draft)
+
+
+def test_vocabularies_further_apart_than_padding_are_refused(random_model):
+    with pytest.raises(ValueError, match="vocabularies are 7 and 5000 wide"):
+        Decoder(random_model(0), draft=random_model(1, vocabulary=5000))
+
+
+@pytest.mark.parametrize("role", ["target", "draft"])
+@pytest.mark.parametrize("name", ["no-such/model", "./nowhere"])
+def test_an_unknown_name_without_network_is_a_clear_error(random_model, role, name):
+    arguments = {"target": random_model(0), "draft": random_model(1), role: name}
+    with pytest.raises(ModelNotFoundError, match=f"{role}='{name}' is not a bundled pair"):
+        Decoder(arguments.pop("target"), **arguments)
+
+
+def test_an_unknown_pair_is_a_clear_error():
+    with pytest.raises(ValueError, match="name must be one of 'tiny', 'smollm2', got 'large'"):
+        load_pair("large")
+
+
+def test_something_that_is_no_model_is_a_clear_error(random_model):
+    with pytest.raises(TypeError, match="target must be a name, .* got int"):
+        Decoder(3)
+    with pytest.raises(TypeError, match="draft must be .* a propose method, got dict"):
+        Decoder(random_model(0), draft={})
+
+
+def test_a_model_in_training_mode_is_refused(random_model):
+    with pytest.raises(ValueError, match="draft must be in evaluation mode"):
+        Decoder(random_model(0), draft=random_model(1).train())
+
+
+def test_a_loaded_model_is_not_moved_behind_the_caller_s_back(random_model):
+    with pytest.raises(ValueError, match="target is on cpu, not on device='meta'"):
+        Decoder(random_model(0), device="meta")
+
+
+@pytest.mark.gpu
+def test_a_pair_decodes_on_the_gpu():
+    result = Decoder("tiny", device="cuda").stream("dog:", rule=Cactus(0.1), seed=1).finish()
+    assert result.tokens
+    assert torch.cuda.max_memory_allocated() > 0
+
+
+def test_the_end_of_sequence_is_the_caller_s_the_model_s_or_the_tokenizer_s(random_model, tiny):
+    model = random_model(0)
+    assert eos_token_ids(model, None, None) == frozenset()
+    assert eos_token_ids(model, tiny.tokenizer, None) == {tiny.tokenizer.eos_token_id}
+    model.generation_config.eos_token_id = [1, 2]
+    assert eos_token_ids(model, tiny.tokenizer, None) == {1, 2}
+    assert eos_token_ids(model, tiny.tokenizer, 5) == {5}
+    assert eos_token_ids(model, tiny.tokenizer, ()) == frozenset()

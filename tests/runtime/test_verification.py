@@ -1,0 +1,248 @@
+"""The torch verifier: its law enumerated, and its tokens against the numpy specification's."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cactus_runtime.verification import block_emission, verify
+from cactus_theory import Cactus, CactusExact, SpeculativeSampling, emission, output_law
+from cactus_theory import specification
+from cactus_theory.testing.strategies import budgets, pairs
+
+DRAFT = np.array([1, 3, 4, 8]) / 16
+TARGET = np.array([6, 4, 4, 2]) / 16
+
+
+def log(law):
+    return torch.tensor(np.asarray(law)).log()
+
+
+def enumerate_law(verifier, rule, cells):
+    """Law of the first emitted token over all tokens and midpoints of cells x cells uniforms."""
+    grid = (torch.arange(cells, dtype=torch.float64) + 0.5) / cells
+    cases = torch.cartesian_prod(torch.arange(4, dtype=torch.float64), grid, grid)
+    (token, u, v), batch = cases.unbind(-1), len(cases)
+    token = token.long()
+    block = verifier(
+        rule,
+        token[:, None],
+        draft_probs=torch.tensor(DRAFT).expand(batch, 1, 4),
+        target_logits=log(np.stack([TARGET, TARGET])).expand(batch, 2, 4),
+        accept_uniforms=u[:, None],
+        recover_uniforms=v,
+    )
+    emitted = torch.where(block.accepted > 0, token, block.last_token)
+    law = torch.zeros(4, dtype=torch.float64)
+    return law.scatter_add_(0, emitted, torch.tensor(DRAFT)[token] / cells**2).numpy()
+
+
+def test_plain_speculative_sampling_emits_exactly_the_target():
+    # With 48 cells every threshold of these rational laws lies between two midpoints, so the
+    # counts are exact; what is left is the rounding of a sum of 9,216 terms.
+    law = enumerate_law(verify, SpeculativeSampling(), 48)
+    assert np.abs(law - TARGET).max() < 1e-12
+
+
+@pytest.mark.parametrize("rule", [Cactus(0.05), Cactus(0.5), CactusExact(0.05), CactusExact(0.5)])
+def test_a_lossy_rule_emits_its_output_law_to_one_cell(rule):
+    cells = 150
+    expected = output_law(rule, draft=DRAFT, target=TARGET)
+    law = enumerate_law(verify, rule, cells)
+    assert np.abs(law - expected).max() <= 2 / cells  # one cell per uniform
+    assert np.abs(expected - TARGET).max() > 4 / cells  # and the check can tell it from plain
+
+
+class MissingBoost(Cactus):
+    def boost(self, target_prob, *, xp=np):
+        return target_prob
+
+
+class UnscaledResidual(Cactus):
+    def shrink(self, target_prob, *, xp=np):
+        return xp.ones_like(target_prob)
+
+
+@pytest.mark.parametrize("mutant", [MissingBoost(0.5), UnscaledResidual(0.2)])
+def test_the_enumeration_rejects_a_mutant(mutant):
+    expected = output_law(Cactus(mutant.delta), draft=DRAFT, target=TARGET)
+    assert np.abs(enumerate_law(verify, mutant, 150) - expected).max() > 2 / 150
+
+
+def test_a_uniform_of_zero_never_accepts_an_excluded_token():
+    block = verify(
+        Cactus(5.0),
+        torch.tensor([[0]]),
+        draft_probs=torch.tensor([[[0.5, 0.5]]]),
+        target_logits=torch.tensor([[[-torch.inf, 0.0]] * 2]),
+        accept_uniforms=torch.zeros(1, 1, dtype=torch.float64),
+        recover_uniforms=torch.zeros(1, dtype=torch.float64),
+    )
+    assert block.accepted.item() == 0
+    assert block.last_token.item() == 1
+
+
+# Both sides compute a probability by their own softmax, so they may differ in the last bit. These
+# uniforms stay away from the thresholds of laws with few digits; ties are the enumerations' matter.
+uniform = st.integers(0, 60).map(lambda i: i / 61 + 1 / 1370)
+
+
+@given(pairs(max_size=6), st.data())
+def test_it_agrees_with_the_specification_token_for_token(pair, data):
+    draft, target = pair
+    size = len(draft)
+    support = [x for x in range(size) if draft[x] > 0]
+    tokens = data.draw(st.lists(st.sampled_from(support), min_size=1, max_size=3))
+    accept = data.draw(st.lists(uniform, min_size=len(tokens), max_size=len(tokens)))
+    recover = data.draw(uniform)
+    rule = data.draw(
+        st.one_of(st.just(SpeculativeSampling()), st.builds(Cactus, budgets()))
+        if size > 1
+        else st.builds(CactusExact, budgets())
+    )
+    logits = log(target).expand(len(tokens) + 1, size)
+    # The specification gets the law that these logits say, so both read the same numbers.
+    target = logits.softmax(-1).numpy()
+    emitted, accepted = specification.verify(
+        rule,
+        tokens,
+        draft=np.tile(draft, (len(tokens), 1)),
+        target=target,
+        accept_uniforms=accept,
+        recover_uniform=recover,
+    )
+    block = verify(
+        rule,
+        torch.tensor([tokens]),
+        draft_probs=torch.tensor(np.tile(draft, (1, len(tokens), 1))),
+        target_logits=logits[None],
+        accept_uniforms=torch.tensor([accept], dtype=torch.float64),
+        recover_uniforms=torch.tensor([recover], dtype=torch.float64),
+    )
+    assert [*tokens[: block.accepted.item()], block.last_token.item()] == emitted
+    assert block.accepted.item() == accepted
+
+
+def random_block(seed, batch=500, drafts=4, size=9):
+    rng = torch.Generator().manual_seed(seed)
+    draft = torch.rand(batch, drafts, size, generator=rng, dtype=torch.float64).pow(3)
+    draft = draft / draft.sum(-1, keepdim=True)
+    return {
+        "tokens": draft.flatten(0, 1).multinomial(1, generator=rng).view(batch, drafts),
+        "draft_probs": draft,
+        "target_logits": 2 * torch.randn(batch, drafts + 1, size, generator=rng).double(),
+        "accept_uniforms": torch.rand(batch, drafts, generator=rng, dtype=torch.float64),
+        "recover_uniforms": torch.rand(batch, generator=rng, dtype=torch.float64),
+    }
+
+
+@pytest.mark.parametrize("rule", [Cactus(0.0), CactusExact(0.0)])
+def test_a_budget_of_zero_is_plain_speculative_sampling_token_for_token(rule):
+    block = random_block(0)
+    tokens = block.pop("tokens")
+    plain = verify(SpeculativeSampling(), tokens, **block)
+    zero = verify(rule, tokens, **block)
+    assert torch.equal(plain.accepted, zero.accepted)
+    assert torch.equal(plain.last_token, zero.last_token)
+
+
+@pytest.mark.parametrize("rule", [Cactus(0.3), CactusExact(0.3)])
+def test_a_batch_is_its_rows_one_by_one(rule):
+    block = random_block(1, batch=20)
+    together = verify(rule, block["tokens"], **{k: v for k, v in block.items() if k != "tokens"})
+    for i in range(20):
+        row = {name: tensor[i : i + 1] for name, tensor in block.items()}
+        alone = verify(rule, row.pop("tokens"), **row)
+        assert alone.accepted.item() == together.accepted[i].item()
+        assert alone.last_token.item() == together.last_token[i].item()
+
+
+def test_every_count_of_accepted_tokens_occurs_in_the_random_blocks():
+    block = random_block(0)
+    tokens = block.pop("tokens")
+    assert sorted(Counter(verify(Cactus(0.1), tokens, **block).accepted.tolist())) == [0, 1, 2, 3, 4]
+
+
+def test_a_certain_draft_is_a_one_hot_law():
+    block = random_block(2)
+    tokens = block.pop("tokens")
+    one_hot = torch.nn.functional.one_hot(tokens, 9).double()
+    explicit = verify(Cactus(0.3), tokens, **{**block, "draft_probs": one_hot})
+    implied = verify(Cactus(0.3), tokens, **{**block, "draft_probs": None})
+    assert torch.equal(explicit.accepted, implied.accepted)
+    assert torch.equal(explicit.last_token, implied.last_token)
+
+
+def test_without_drafts_the_bonus_token_follows_the_target():
+    u = torch.tensor([0.1, 0.3, 0.9], dtype=torch.float64)
+    block = verify(
+        Cactus(1.0),
+        torch.zeros(3, 0, dtype=torch.int64),
+        draft_probs=None,
+        target_logits=log([0.2, 0.3, 0.5]).expand(3, 1, 3),
+        accept_uniforms=torch.zeros(3, 0, dtype=torch.float64),
+        recover_uniforms=u,
+    )
+    assert block.accepted.tolist() == [0, 0, 0]
+    assert block.last_token.tolist() == [0, 1, 2]
+
+
+def test_equal_laws_are_always_accepted():
+    law = torch.rand(50, 1, 30, dtype=torch.float64).softmax(-1)
+    tokens = torch.randint(30, (50, 1))
+    block = verify(
+        SpeculativeSampling(),
+        tokens,
+        draft_probs=law,
+        target_logits=law.log().expand(50, 2, 30),
+        accept_uniforms=torch.full((50, 1), 1 - 2.0**-40, dtype=torch.float64),
+        recover_uniforms=torch.rand(50, dtype=torch.float64),
+    )
+    assert block.accepted.tolist() == [1] * 50
+
+
+def test_a_residual_that_is_empty_by_rounding_leaves_the_token_standing():
+    logits = torch.tensor([0.3, -0.2, 1.0], dtype=torch.float64)
+    block = verify(
+        SpeculativeSampling(),
+        torch.tensor([[1]]),
+        draft_probs=(logits.softmax(-1) * (1 + 1e-9)).expand(1, 1, 3),  # above q everywhere
+        target_logits=logits.expand(1, 2, 3),
+        accept_uniforms=torch.tensor([[1 - 2**-53]], dtype=torch.float64),
+        recover_uniforms=torch.tensor([0.9], dtype=torch.float64),
+    )
+    assert (block.accepted.item(), block.last_token.item()) == (0, 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("rule", [SpeculativeSampling(), Cactus(0.4), CactusExact(0.4)])
+def test_the_account_is_the_theory_s(rule, dtype):
+    block = random_block(3, batch=5)
+    logits = block["target_logits"].to(dtype)
+    got = block_emission(
+        rule, block["tokens"], draft_probs=block["draft_probs"], target_logits=logits
+    )
+    target = logits[:, :-1].double().softmax(-1).numpy()
+    want = emission(rule, draft=block["draft_probs"].numpy(), target=target)
+    for name in ("acceptance_rate", "total_variation", "kl_bound"):
+        # the same formulas in the same precision: differences are the order of summation
+        np.testing.assert_allclose(getattr(got, name), getattr(want, name), rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("draft_probs", (2, 3, 9)),
+        ("target_logits", (2, 4, 9)),
+        ("accept_uniforms", (2, 3)),
+        ("recover_uniforms", (3,)),
+    ],
+)
+def test_a_wrong_shape_is_named(name, shape):
+    block = random_block(4, batch=2)
+    block[name] = torch.zeros(shape, dtype=torch.float64)
+    with pytest.raises(ValueError, match=name):
+        verify(Cactus(0.1), block.pop("tokens"), **block)

@@ -15,7 +15,7 @@ test: .venv/test
 lint: .venv/dev
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
-	.venv/bin/pyright
+	.venv/bin/pyright --pythonpath .venv/bin/python
 
 figure: .venv/test  # the README's picture
 	.venv/bin/python -m cactus_runtime.figure

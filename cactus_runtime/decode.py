@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -98,13 +99,15 @@ class Decoder:
         return Decoding(self.target, drafter, self.tokenizer, vocabulary, request)
 
     def _encode(self, prompt: Prompt) -> tuple[int, ...]:
+        ids: Any
         if isinstance(prompt, torch.Tensor):
-            prompt = prompt.tolist()
-        if isinstance(prompt, str):
+            ids = prompt.tolist()
+        elif isinstance(prompt, str):
             ids = self._need_tokenizer("a text prompt")(prompt)["input_ids"]
         elif len(prompt) and isinstance(prompt[0], Mapping):
+            messages: Any = prompt
             ids = self._need_tokenizer("a chat prompt").apply_chat_template(
-                prompt, add_generation_prompt=True, return_dict=False
+                messages, add_generation_prompt=True, return_dict=False
             )
         else:
             ids = list(prompt)

@@ -12,8 +12,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from cactus_runtime.context import Context
 from cactus_runtime.proposal import Drafter, Proposal
 from cactus_runtime.random import Purpose, Streams
-from cactus_runtime.statistics import Block, DecodeResult, FinishReason, Origin, Seconds, Token
 from cactus_runtime.sampling import SamplingParams
+from cactus_runtime.statistics import Block, DecodeResult, FinishReason, Origin, Seconds, Token
 from cactus_runtime.text import TextStream
 from cactus_runtime.verification import block_emission, verify
 from cactus_theory.rules import Rule
@@ -188,9 +188,7 @@ def _check_proposal(proposal: Proposal, count: int, vocabulary: int) -> None:
             f"got {tokens.dtype} of shape {tuple(tokens.shape)}"
         )
     if len(tokens) and not 0 <= int(tokens.min()) <= int(tokens.max()) < vocabulary:
-        raise ValueError(
-            f"the draft must propose ids in [0, {vocabulary}), got {tokens.tolist()}"
-        )
+        raise ValueError(f"the draft must propose ids in [0, {vocabulary}), got {tokens.tolist()}")
     if probs is not None and tuple(probs.shape) != (len(tokens), vocabulary):
         raise ValueError(
             f"the draft's probs must have shape {(len(tokens), vocabulary)}, "

@@ -64,17 +64,18 @@ def eos_token_ids(
     chosen: int | Sequence[int] | None,
 ) -> frozenset[int]:
     """Tokens that end a text: those chosen, else the model's own, else the tokenizer's."""
-    if chosen is None:
-        chosen = model.generation_config.eos_token_id if model.generation_config else None
-    if chosen is None and tokenizer is not None:
-        chosen = tokenizer.eos_token_id
-    if chosen is None:
+    ids: Any = chosen
+    if ids is None and model.generation_config is not None:
+        ids = model.generation_config.eos_token_id
+    if ids is None and tokenizer is not None:
+        ids = tokenizer.eos_token_id
+    if ids is None:
         return frozenset()
-    chosen = [chosen] if isinstance(chosen, int) else list(chosen)
-    for token in chosen:
+    ids = [ids] if isinstance(ids, int) else list(ids)
+    for token in ids:
         if isinstance(token, bool) or not isinstance(token, int) or token < 0:
             raise ValueError(f"eos_token_id must be token ids, got {token!r}")
-    return frozenset(chosen)
+    return frozenset(ids)
 
 
 def _load(
@@ -93,7 +94,7 @@ def _load(
         raise TypeError(f"{role} must be {wanted}, got {type(model).__name__}")
     with _quiet():
         try:
-            loaded = AutoModelForCausalLM.from_pretrained(str(model), dtype="auto")
+            loaded: Any = AutoModelForCausalLM.from_pretrained(str(model), dtype="auto")
             tokenizer = AutoTokenizer.from_pretrained(str(model))
         except (OSError, ValueError) as error:
             raise ModelNotFoundError(

@@ -43,7 +43,9 @@ _FIGURES = {
     "tokens": lambda r: f"{len(r.tokens)}",
     "tokens/s": lambda r: f"{r.tokens_per_second:.1f}",
     "accepted drafts per block": lambda r: f"{r.accepted_tokens:.2f}",
-    "acceptance rate": lambda r: "-" if math.isnan(r.acceptance_rate) else f"{r.acceptance_rate:.3f}",
+    "acceptance rate": lambda r: (
+        "-" if math.isnan(r.acceptance_rate) else f"{r.acceptance_rate:.3f}"
+    ),
     "block efficiency": lambda r: f"{r.block_efficiency:.2f}",
     "total variation per token": lambda r: _per_token(r.total_variation, r),
     "total variation in all": lambda r: f"{r.total_variation:.3f}",

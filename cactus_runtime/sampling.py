@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from transformers.generation.logits_process import (
@@ -80,4 +81,5 @@ class SamplingParams:
         if self.greedy:
             best = logits.argmax(dim=-1, keepdim=True)
             return torch.full_like(logits, -torch.inf).scatter_(-1, best, 0.0)
-        return self._warpers(None, logits)  # these warpers read no token ids
+        no_ids: Any = None  # these warpers read none
+        return self._warpers(no_ids, logits)

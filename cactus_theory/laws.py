@@ -205,9 +205,7 @@ def emission_sums(rule: Rule, draft: Any, target: Any, *, xp: Any) -> Emission:
     kept = xp.where(over, rule.accepted_mass(draft, target, xp=xp), draft)
     gain = xp.where(over, kept - target, 0.0)
     counted = over & (target > 0)
-    log_ratio = log_growth(
-        xp.where(counted, target, 1.0), xp.where(counted, gain, 0.0), xp=xp
-    )
+    log_ratio = log_growth(xp.where(counted, target, 1.0), xp.where(counted, gain, 0.0), xp=xp)
     return Emission(kept.sum(-1), gain.sum(-1), (xp.where(counted, kept, 0.0) * log_ratio).sum(-1))
 
 

@@ -1,8 +1,8 @@
 """The largest probability a candidate law may give one token within a KL budget.
 
 The problem: given the target probability q of a token and a budget delta, the largest g in [q, 1]
-with KL(Bernoulli(g) || Bernoulli(q)) <= delta (Theorem 2). The equation is solved in
-`rules._kl_root`; here are the careful parts: arrays, limits, the bracket, rounding to the safe side.
+with KL(Bernoulli(g) || Bernoulli(q)) <= delta (Theorem 2). `rules._kl_root` solves the equation;
+here are the careful parts: arrays, limits, the bracket, rounding to the safe side.
 """
 
 from __future__ import annotations

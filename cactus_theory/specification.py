@@ -7,7 +7,8 @@ with object arrays of Fractions and plain speculative sampling the emitted law i
 
 from __future__ import annotations
 
-from typing import Any, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -49,12 +50,13 @@ def verify(
     Examples
     --------
     >>> from cactus_theory import SpeculativeSampling
-    >>> verify(SpeculativeSampling(), [0], draft=np.array([[1.0, 0.0]]),
-    ...        target=np.array([[0.5, 0.5], [0.0, 1.0]]), accept_uniforms=[0.7], recover_uniform=0.2)
+    >>> verify(
+    ...     SpeculativeSampling(), [0], draft=np.array([[1.0, 0.0]]),
+    ...     target=np.array([[0.5, 0.5], [0.0, 1.0]]), accept_uniforms=[0.7], recover_uniform=0.2)
     ([1], 0)
     """
     kept: list[int] = []
-    for i, (token, u) in enumerate(zip(tokens, accept_uniforms)):
+    for i, (token, u) in enumerate(zip(tokens, accept_uniforms, strict=True)):
         if not u * draft[i][token] < rule.boost(target[i][token]):
             weights = residual_weights(rule, token, draft[i], target[i])
             if not weights.sum() > 0:  # empty by rounding only: the token stands

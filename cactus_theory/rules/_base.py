@@ -1,4 +1,4 @@
-"""What an acceptance rule is: how far it raises the drafted token, read off one number of the target."""
+"""What an acceptance rule is: how far one number of the target lets it raise a drafted token."""
 
 from __future__ import annotations
 

@@ -14,9 +14,7 @@ from cactus_theory.divergences import binary_kl_of_gain, log_growth
 NEWTON_STEPS = 6  # five reach float64 accuracy everywhere a sweep of 1.6 million pairs looked
 
 
-def kl_root(
-    target_prob: Any, delta: Any, *, deficit: Any = None, xp: Any
-) -> tuple[Any, Any, Any]:
+def kl_root(target_prob: Any, delta: Any, *, deficit: Any = None, xp: Any) -> tuple[Any, Any, Any]:
     """Return g, 1 - g and (1 - g)/(1 - q).
 
     `deficit` is -log(q) - delta, what g = 1 would overspend. Where it nearly cancels, a caller who

@@ -110,5 +110,6 @@ class CactusExact(Rule):
         p, q = xp.where(counted, draft_prob, 1.0), xp.where(counted, target_prob, 1.0)
         needed = (p * (xp.log(p) - xp.log(q)) > self.delta) | (target_prob <= 0)
         mass = xp.where(needed, 0.0, draft_prob)
-        mass[needed] = xp.minimum(draft_prob[needed], self.boost(target_prob[needed], xp=xp))
+        if needed.any():
+            mass[needed] = xp.minimum(draft_prob[needed], self.boost(target_prob[needed], xp=xp))
         return mass

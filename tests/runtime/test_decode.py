@@ -47,7 +47,9 @@ class Scripted:
 
 @pytest.mark.parametrize("rule", RULES, ids=str)
 @pytest.mark.parametrize("num_draft_tokens", [0, 1, 2, 3, 5, 8])
-def test_greedy_equals_the_target_s_own_greedy_on_a_random_pair(random_pair, rule, num_draft_tokens):
+def test_greedy_equals_the_target_s_own_greedy_on_a_random_pair(
+    random_pair, rule, num_draft_tokens
+):
     target, draft = random_pair
     result = Decoder(target, draft=draft).stream(
         [1, 2, 3],
@@ -139,8 +141,9 @@ def merge_small_cells(expected, observed, least):
 def test_the_counted_acceptance_matches_the_expected_one(tiny):
     decoder = Decoder(tiny)
     results = [
-        decoder.stream("river:", rule=Cactus(0.1), max_new_tokens=60, seed=i, eos_token_id=())
-        .finish()
+        decoder.stream(
+            "river:", rule=Cactus(0.1), max_new_tokens=60, seed=i, eos_token_id=()
+        ).finish()
         for i in range(10)
     ]
     counted = [x.counted_acceptance_rate for x in results]
@@ -154,7 +157,8 @@ def test_the_counted_acceptance_matches_the_expected_one(tiny):
 def test_a_seed_repeats_its_result(random_pair, rule):
     decoder = Decoder(random_pair[0], draft=random_pair[1])
     first, second, other = (
-        decoder.stream([1, 2], rule=rule, max_new_tokens=30, seed=seed).finish() for seed in (5, 5, 6)
+        decoder.stream([1, 2], rule=rule, max_new_tokens=30, seed=seed).finish()
+        for seed in (5, 5, 6)
     )
     assert first.tokens == second.tokens
     assert first.tokens != other.tokens
@@ -362,13 +366,15 @@ def test_an_interruption_returns_what_was_decoded(tiny):
 def test_a_chat_prompt_needs_a_chat_template_and_a_text_prompt_a_tokenizer(random_pair, tiny):
     with pytest.raises(ValueError, match="tokenizer must be given for a text prompt"):
         decode(random_pair[0], "hello")
-    with pytest.raises(ValueError, match="chat template|chat_template"):
+    with pytest.raises(ValueError, match="chat_template"):
         decode(tiny, [{"role": "user", "content": "hi"}])
 
 
 def test_a_narrower_or_wider_padded_vocabulary_works(random_model):
-    target, narrow, wide = random_model(0, layers=2), random_model(1, vocabulary=6), random_model(
-        2, vocabulary=9
+    target, narrow, wide = (
+        random_model(0, layers=2),
+        random_model(1, vocabulary=6),
+        random_model(2, vocabulary=9),
     )
     for draft in (narrow, wide):
         result = Decoder(target, draft=draft).stream([1, 2], rule=Cactus(0.2), max_new_tokens=40)

@@ -58,9 +58,9 @@ def test_an_unknown_pair_is_a_clear_error():
 
 
 def test_something_that_is_no_model_is_a_clear_error(random_model):
-    with pytest.raises(TypeError, match="target must be a name, .* got int"):
+    with pytest.raises(TypeError, match=r"target must be a name, .* got int"):
         Decoder(3)
-    with pytest.raises(TypeError, match="draft must be .* a propose method, got dict"):
+    with pytest.raises(TypeError, match=r"draft must be .* a propose method, got dict"):
         Decoder(random_model(0), draft={})
 
 

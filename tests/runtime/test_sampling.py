@@ -15,7 +15,9 @@ def law(logits, **parameters):
 
 
 def test_temperature_divides_the_logits():
-    torch.testing.assert_close(law([0.0, 1.0], temperature=0.5), torch.tensor([0.0, 2.0]).softmax(-1))
+    torch.testing.assert_close(
+        law([0.0, 1.0], temperature=0.5), torch.tensor([0.0, 2.0]).softmax(-1)
+    )
 
 
 def test_temperature_zero_is_one_hot_on_the_first_largest_logit():

@@ -56,7 +56,7 @@ def test_text_ends_before_the_first_stop_string_to_be_completed(text, stop):
     ends = [i for i in range(len(text) + 1) if any(text[:i].endswith(s) for s in stop)]
     if ends:
         head = text[: ends[0]]
-        want = min((head.find(s) for s in stop if s in head))
+        want = min(head.find(s) for s in stop if s in head)
         assert out.stopped
         assert out.text == text[:want]
     else:

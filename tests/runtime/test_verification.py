@@ -9,8 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cactus_runtime.verification import block_emission, verify
-from cactus_theory import Cactus, CactusExact, SpeculativeSampling, emission, output_law
-from cactus_theory import specification
+from cactus_theory import (
+    Cactus,
+    CactusExact,
+    SpeculativeSampling,
+    emission,
+    output_law,
+    specification,
+)
 from cactus_theory.testing.strategies import budgets, pairs
 
 DRAFT = np.array([1, 3, 4, 8]) / 16
@@ -163,7 +169,13 @@ def test_a_batch_is_its_rows_one_by_one(rule):
 def test_every_count_of_accepted_tokens_occurs_in_the_random_blocks():
     block = random_block(0)
     tokens = block.pop("tokens")
-    assert sorted(Counter(verify(Cactus(0.1), tokens, **block).accepted.tolist())) == [0, 1, 2, 3, 4]
+    assert sorted(Counter(verify(Cactus(0.1), tokens, **block).accepted.tolist())) == [
+        0,
+        1,
+        2,
+        3,
+        4,
+    ]
 
 
 def test_a_certain_draft_is_a_one_hot_law():

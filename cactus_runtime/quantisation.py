@@ -11,6 +11,7 @@ for that type is the kernel fast.
 from __future__ import annotations
 
 import copy
+from typing import TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -166,7 +167,7 @@ def quantised_copy(model: PreTrainedModel, *, group_size: int = 32) -> PreTraine
     return duplicate
 
 
-def _fits(module: nn.Module, group_size: int) -> bool:
+def _fits(module: nn.Module, group_size: int) -> TypeGuard[nn.Linear]:
     """Whether the kernel can stand in for a module; subclasses may mean something else."""
     return (
         type(module) is nn.Linear

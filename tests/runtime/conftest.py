@@ -43,3 +43,10 @@ def tiny():
     from cactus_runtime import load_pair
 
     return load_pair("tiny")
+
+
+@pytest.fixture(scope="session")
+def smollm2():
+    from cactus_runtime import load_pair
+
+    return load_pair("smollm2")

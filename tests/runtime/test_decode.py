@@ -78,6 +78,35 @@ def test_greedy_equals_the_target_s_own_greedy_on_the_tiny_pair(tiny, rule, num_
     assert result.total_variation == 0
 
 
+@pytest.mark.smollm2
+@pytest.mark.parametrize(("num_draft_tokens", "rule"), [(1, RULES[0]), (2, RULES[1]), (4, RULES[2])])
+def test_greedy_equals_the_target_s_own_greedy_on_smollm2(smollm2, num_draft_tokens, rule):
+    prompt = "The three primary colours are"
+    ids = smollm2.tokenizer(prompt)["input_ids"]
+    result = decode(
+        smollm2,
+        prompt,
+        rule=rule,
+        sampling=GREEDY,
+        num_draft_tokens=num_draft_tokens,
+        max_new_tokens=24,
+        eos_token_id=(),
+    )
+    assert result.tokens == greedy_reference(smollm2.target, ids, 24)
+    assert result.block_efficiency > 1
+
+
+@pytest.mark.smollm2
+def test_a_chat_prompt_goes_through_the_chat_template(smollm2):
+    messages = [{"role": "user", "content": "Say hello."}]
+    text = smollm2.tokenizer.apply_chat_template(
+        messages, add_generation_prompt=True, tokenize=False
+    )
+    ids = smollm2.tokenizer(text)["input_ids"]
+    options = {"sampling": GREEDY, "max_new_tokens": 8}
+    assert decode(smollm2, messages, **options).tokens == decode(smollm2, ids, **options).tokens
+
+
 @pytest.mark.parametrize("max_ngram", [1, 3])
 def test_greedy_with_prompt_lookup_equals_the_target_s_own_greedy(tiny, max_ngram):
     prompt = "dog: a dog is a dog is a dog"

@@ -9,9 +9,8 @@ the text they learned in `NOTICE`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import (
@@ -20,21 +19,10 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
-from transformers.utils import logging
+
+from cactus_runtime.quiet import no_progress_bars
 
 FOLDER = Path(__file__).parent
-
-
-@contextmanager
-def no_progress_bars() -> Iterator[None]:
-    """Silence transformers' progress bars, and leave them as they were."""
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
 
 
 def load_model(
@@ -42,7 +30,7 @@ def load_model(
 ) -> PreTrainedModel:
     """Read one model of a pair from its folder, in eval mode and without gradients."""
     with no_progress_bars():
-        model = AutoModelForCausalLM.from_pretrained(
+        model: Any = AutoModelForCausalLM.from_pretrained(
             str(folder), dtype=dtype, local_files_only=True
         )
     return model.to(device).eval().requires_grad_(False)

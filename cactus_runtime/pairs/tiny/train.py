@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -35,18 +36,20 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
+    PreTrainedModel,
     PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
 )
 
-from cactus_runtime.pairs.tiny import load_model, no_progress_bars
+from cactus_runtime.pairs.tiny import load_model
+from cactus_runtime.quiet import no_progress_bars
 
 END = "<|endoftext|>"
 FILES = ("data.noun", "data.verb", "data.adj", "data.adv")
 HELD_OUT_EVERY = 50
 console = Console()
 
-Loss = Callable[[LlamaForCausalLM, torch.Tensor, float], torch.Tensor]
+Loss = Callable[[PreTrainedModel, torch.Tensor, float], torch.Tensor]
 
 
 class TrainingError(RuntimeError):
@@ -203,20 +206,20 @@ def new_model(shape: Shape, recipe: Recipe) -> LlamaForCausalLM:
     return LlamaForCausalLM(config)
 
 
-def logits_of(model: LlamaForCausalLM, rows: torch.Tensor) -> torch.Tensor:
+def logits_of(model: PreTrainedModel, rows: torch.Tensor) -> torch.Tensor:
     """Return the logits at all but the last position, as a (positions, vocabulary) matrix."""
     return model(input_ids=rows, use_cache=False).logits[:, :-1].flatten(0, 1).float()
 
 
-def text_loss(model: LlamaForCausalLM, rows: torch.Tensor, _: float) -> torch.Tensor:
+def text_loss(model: PreTrainedModel, rows: torch.Tensor, _: float) -> torch.Tensor:
     """Cross-entropy of the text, in nats per token."""
     return F.cross_entropy(logits_of(model, rows), rows[:, 1:].flatten())
 
 
-def imitation_loss(target: LlamaForCausalLM) -> Loss:
+def imitation_loss(target: PreTrainedModel) -> Loss:
     """Divergence from the target's law: Kullback-Leibler in the first half, then variation."""
 
-    def loss(model: LlamaForCausalLM, rows: torch.Tensor, done: float) -> torch.Tensor:
+    def loss(model: PreTrainedModel, rows: torch.Tensor, done: float) -> torch.Tensor:
         with torch.no_grad():
             p = logits_of(target, rows).softmax(-1)
         logits = logits_of(model, rows)
@@ -317,25 +320,25 @@ def set_rate(optimizer: torch.optim.Optimizer, shape: Shape, step: int) -> None:
 
 @torch.no_grad()
 def measure(
-    target: LlamaForCausalLM, draft: LlamaForCausalLM, rows: torch.Tensor
+    target: PreTrainedModel, draft: PreTrainedModel, rows: torch.Tensor
 ) -> tuple[float, float, float]:
     """Return the acceptance of plain speculative sampling and both models' cross-entropies.
 
     The acceptance is the mean over the positions of `rows` of the sum over tokens of
-    min(p, q), with p the target's law and q the draft's, both at temperature 1.
+    min(p, q), with p the draft's law and q the target's, both at temperature 1.
     """
     sums = torch.zeros(3, dtype=torch.float64)
     for some in rows.split(16):
-        p, q = logits_of(target, some), logits_of(draft, some)
+        p, q = logits_of(draft, some), logits_of(target, some)
         accepted = torch.minimum(p.softmax(-1), q.softmax(-1)).sum(-1)
         labels = some[:, 1:].flatten()
         losses = (F.cross_entropy(logits, labels, reduction="none") for logits in (p, q))
         sums += torch.stack([value.double().sum() for value in (accepted, *losses)])
-    acceptance, target_loss, draft_loss = (sums / rows[:, 1:].numel()).tolist()
+    acceptance, draft_loss, target_loss = (sums / rows[:, 1:].numel()).tolist()
     return acceptance, target_loss, draft_loss
 
 
-def publish(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+def publish(model: Any, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
     """Write a model in bfloat16, and its tokenizer, as a folder in the transformers format."""
     with no_progress_bars():
         model.to(torch.bfloat16).save_pretrained(folder)
@@ -477,10 +480,10 @@ def main(arguments: list[str] | None = None) -> int:
     except TrainingError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    acceptance, target_loss, draft_loss = found
     print(
-        "On held-out glosses: acceptance {:.3f}; nats per token {:.3f} (target), {:.3f} (draft)".format(
-            *found
-        )
+        f"On held-out glosses: acceptance {acceptance:.3f}; "
+        f"nats per token {target_loss:.3f} (target), {draft_loss:.3f} (draft)"
     )
     return 0
 

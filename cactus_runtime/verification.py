@@ -102,10 +102,9 @@ def verify(
         residual = (residual - draft_probs[rows, first]).clamp(min=0.0)
     residual = residual.scatter(-1, rejected_token, 0.0)  # a rejected token has g < p
 
-    # A residual can be empty by rounding only (p = q but for the last bits): the token stands.
-    empty = residual.sum(-1, keepdim=True) <= 0
-    residual = residual.scatter_add(-1, rejected_token, empty.double())
-    weights = torch.where((accepted < num_drafts).unsqueeze(-1), residual, target_row)
+    # A residual can be empty by rounding only: then p = q, and q is the law to draw from.
+    rejected = (accepted < num_drafts).unsqueeze(-1) & (residual.sum(-1, keepdim=True) > 0)
+    weights = torch.where(rejected, residual, target_row)
     return Verification(accepted, inverse_cdf(weights, recover_uniforms))
 
 

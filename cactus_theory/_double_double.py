@@ -1,4 +1,4 @@
-"""log(x) to about 32 digits as an unevaluated sum of two float64, for differences that cancel."""
+"""-log(x) - y for x near exp(-y), where float64 subtraction would leave nothing."""
 
 from __future__ import annotations
 
@@ -7,37 +7,49 @@ from fractions import Fraction
 import numpy as np
 
 _SPLITTER = 2.0**27 + 1
-_LN2 = (0.6931471805599453, 2.3190468138462996e-17)
 
 
 def minus_log_minus(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """-log(x) - y for 0 < x < 1, right to a few ulp even where y is the float nearest -log(x)."""
-    high, low = log(x)
-    total, error = _two_sum(high, y)
-    return -(total + (error + low))
+    """-log(x) - y for 0 < x < 1, accurate to some 32 digits of y and rounded up.
 
-
-def log(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """log(x) = high + low for x > 0, by x = m 2^k and log(m) = 2 atanh((m-1)/(m+1))."""
+    With x = m 2^k, log(x) = k log(2) + 2 atanh((m-1)/(m+1)). The first part is summed from pieces
+    whose products with k are exact, the second is a double-double. Its error, of which at most
+    3/5 was seen on 100,000 pairs, is added, so that the result errs upwards.
+    """
     m, k = np.frexp(x)
     small = m < np.sqrt(0.5)
     m, k = np.where(small, 2 * m, m), (k - small).astype(np.float64)
+    mantissa = _log_near_one(m)
+    total, first = _two_sum(k * _LN2[0], y)
+    total, second = _two_sum(total, k * _LN2[1])
+    total, third = _two_sum(total, mantissa[0])
+    error = np.abs(mantissa[0]) * 2.0**-103
+    return error - (total + (first + second + third + mantissa[1] + k * _LN2[2]))
+
+
+def _log_near_one(m: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """log(m) = high + low for m in [sqrt(1/2), sqrt(2))."""
     s = _divide_exact(m - 1, *_two_sum(m, np.ones_like(m)))
     square = _multiply(s, s)
     zero = np.zeros_like(m)
     series = (zero, zero)
     for coefficient in reversed(_ATANH):
         series = _add(_multiply(series, square), (zero + coefficient[0], zero + coefficient[1]))
-    whole = _multiply((2 * s[0], 2 * s[1]), series)
-    return _add(_multiply((k, zero), (zero + _LN2[0], zero + _LN2[1])), whole)
+    return _multiply((2 * s[0], 2 * s[1]), series)
 
 
-def _as_pair(value: Fraction) -> tuple[float, float]:
-    high = float(value)
-    return high, float(value - Fraction(high))
+def _pieces(value: Fraction, bits: tuple[int, ...]) -> tuple[float, ...]:
+    """Floats that add up to `value`: each cut at so many binary places, the last rounded."""
+    pieces = []
+    for places in bits:
+        pieces.append(Fraction(int(value * 2**places), 2**places))
+        value -= pieces[-1]
+    return (*map(float, pieces), float(value))
 
 
-_ATANH = tuple(_as_pair(Fraction(1, 2 * k + 1)) for k in range(22))
+_ATANH = tuple(_pieces(Fraction(1, 2 * k + 1), (52,)) for k in range(22))
+# 42 bits times an exponent of at most 11 bits make an exact product.
+_LN2 = _pieces(sum(Fraction(2, (2 * k + 1) * 3 ** (2 * k + 1)) for k in range(60)), (42, 84))
 
 
 def _two_sum(a, b):

@@ -2,40 +2,41 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
 SUM_TOLERANCE = 1e-6  # a float32 softmax over 152,000 tokens stays within it
+LARGEST_BUDGET = 1e100  # its square is still a number; above 745 every budget means the same
 
 
 def budget(name: str, value: Any) -> float:
     """Return `value` as a float, or raise unless it is a finite number >= 0."""
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise TypeError(f"{name} must be a number of nats, got {value!r}")
-    if not (math.isfinite(value) and value >= 0):
-        raise ValueError(f"{name} must be a finite number of nats >= 0, got {value!r}")
-    return float(value)
+    number = value if isinstance(value, int) else float(value)
+    if not 0 <= number <= LARGEST_BUDGET:
+        raise ValueError(f"{name} must be a number of nats in [0, 1e100], got {value!r}")
+    return float(number)
 
 
 def budgets(name: str, value: Any) -> np.ndarray:
     """Return an array of budgets, or raise at the first one that is negative or not finite."""
-    array = np.asarray(value, dtype=np.float64)
-    _refuse(name, array, ~(np.isfinite(array) & (array >= 0)), "finite and >= 0 (nats)")
+    array = _floats(name, value)
+    _refuse(name, array, ~((array >= 0) & (array <= LARGEST_BUDGET)), "in [0, 1e100] (nats)")
     return array
 
 
 def probabilities(name: str, value: Any) -> np.ndarray:
     """Return an array of single probabilities, or raise at the first one outside [0, 1]."""
-    array = np.asarray(value, dtype=np.float64)
+    array = _floats(name, value)
     _refuse(name, array, ~((array >= 0) & (array <= 1)), "a probability in [0, 1]")
     return array
 
 
 def law(name: str, value: Any) -> np.ndarray:
     """Return laws of shape (..., V), or raise unless every last axis is a probability law."""
-    array = np.asarray(value, dtype=np.float64)
+    array = _floats(name, value)
     if array.ndim == 0 or array.shape[-1] == 0:
         raise ValueError(f"{name} must have shape (..., V) with V >= 1, got shape {array.shape}")
     _refuse(name, array, ~((array >= 0) & (array <= 1 + SUM_TOLERANCE)), "a probability in [0, 1]")
@@ -63,6 +64,22 @@ def law_pair(**laws: Any) -> tuple[np.ndarray, np.ndarray]:
             f"got shapes {a.shape} and {b.shape}"
         )
     return a, b
+
+
+def token(name: str, value: Any, size: int) -> int:
+    """Return a token of a vocabulary of `size`, or raise."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    if not 0 <= value < size:
+        raise ValueError(f"{name} must lie in [0, {size}), got {value!r}")
+    return int(value)
+
+
+def _floats(name: str, value: Any) -> np.ndarray:
+    array = np.asarray(value)
+    if array.dtype.kind not in "fiu":
+        raise TypeError(f"{name} must be real numbers, got {value!r}")
+    return array.astype(np.float64, copy=False)
 
 
 def _refuse(name: str, array: np.ndarray, bad: np.ndarray, wanted: str) -> None:

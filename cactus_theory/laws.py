@@ -37,6 +37,8 @@ def residual_distribution(rule: Rule, token: int, *, draft: Any, target: Any) ->
     ValueError
         If a law is not one, the token is outside the vocabulary, or the token is never rejected:
         its residual is then empty and must not be drawn from.
+    TypeError
+        If the token is not an integer.
 
     References
     ----------
@@ -49,8 +51,11 @@ def residual_distribution(rule: Rule, token: int, *, draft: Any, target: Any) ->
     array([0., 1.])
     """
     draft, target = _validate.law_pair(draft=draft, target=target)
-    if not (0 <= token < draft.shape[-1]):
-        raise ValueError(f"token must lie in [0, {draft.shape[-1]}), got {token!r}")
+    if draft.ndim != 1 or target.ndim != 1:
+        raise ValueError(
+            f"draft and target must have shape (V,), got {draft.shape} and {target.shape}"
+        )
+    _validate.token("token", token, draft.shape[-1])
     weights = residual_weights(rule, token, draft, target)
     total = weights.sum()
     if rule.boost(target[token]) >= draft[token] or total == 0:
@@ -60,9 +65,7 @@ def residual_distribution(rule: Rule, token: int, *, draft: Any, target: Any) ->
 
 def residual_weights(rule: Rule, token: int, draft: Any, target: Any) -> Any:
     """[h - p]_+ before normalising, unchecked, in the arithmetic of its inputs."""
-    weights = np.maximum(rule.shrink(target[token]) * target - draft, 0)
-    weights[token] = 0  # a rejected token has g < p
-    return weights
+    return np.maximum(rule.shrink(target[token]) * target - draft, 0)
 
 
 def output_law(rule: Rule, *, draft: Any, target: Any) -> np.ndarray:
@@ -94,8 +97,8 @@ def output_law(rule: Rule, *, draft: Any, target: Any) -> np.ndarray:
     With t = p/q and c_n = (1-g(n))/(1-q(n)) <= 1, a rejected n leaves residual weight
     q(x) [c_n - t(x)]_+ and total Z(c_n), Z(c) = sum_x q(x) [c - t(x)]_+. Both Z and the recovered
     mass q(x) sum_n (w(n)/Z(c_n)) [c_n - t(x)]_+ are integrals of step functions over the merged,
-    sorted breakpoints t and c. A residual that is empty by rounding (p = q but for the last bits)
-    leaves its token standing.
+    sorted breakpoints t and c. Where a residual is empty by rounding (p = q but for the last
+    bits), the target's law speaks.
 
     Examples
     --------
@@ -136,7 +139,8 @@ def output_law(rule: Rule, *, draft: Any, target: Any) -> np.ndarray:
 
     density = _sum_after(in_order(share, first=False)) * width
     recovered = target * out_of_order(density + _sum_after(density), first=True)
-    return kept + np.where(empty, rejected, 0.0) + np.where(below, recovered, 0.0)
+    lost = np.where(empty, rejected, 0.0).sum(axis=-1, keepdims=True)
+    return kept + np.where(below, recovered, 0.0) + lost * target
 
 
 def _sum_before(values: np.ndarray) -> np.ndarray:

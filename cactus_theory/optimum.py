@@ -1,51 +1,33 @@
-"""The largest probability a candidate law may give one token within a KL budget.
+"""The largest probability a candidate law may give one token within a budget.
 
 The problem: given the target probability q of a token and a budget delta, the largest g in [q, 1]
-with KL(Bernoulli(g) || Bernoulli(q)) <= delta (Theorem 2). `rules._kl_root` solves the equation;
-here are the careful parts: arrays, limits, the bracket, rounding to the safe side.
+with D(Bernoulli(g) || Bernoulli(q)) <= delta (Theorem 2). The divergences of `families` say how
+theirs is found. For KL `rules._kl_root` solves the equation and here are the careful parts: arrays,
+limits, the bracket, rounding to the safe side.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from cactus_theory import _double_double, _validate
+from cactus_theory._solution import Optimum as Optimum
+from cactus_theory._solution import second_order_boost, solution
+from cactus_theory.families import KL, Divergence
 from cactus_theory.rules._kl_root import kl_root
-from cactus_theory.rules.cactus import second_order_boost
 
+_KL = KL()
 _ULPS = 8  # half-width of the bracket; errors seen against 50 digits stay below 5
 
 
-@dataclass(frozen=True)
-class Optimum:
-    """The largest h with divergence <= delta, rounded so that the budget is kept.
+def exact_optimum(target_prob: Any, delta: Any, *, divergence: Divergence = _KL) -> Optimum:
+    r"""Solve max g subject to q f(g/q) + (1-q) f((1-g)/(1-q)) <= delta, q <= g <= 1.
 
-    Attributes
-    ----------
-    value : float64 array
-        g, rounded down: its exact divergence does not exceed delta.
-    complement : float64 array
-        1 - g with full relative precision, rounded up.
-    ratio : float64 array
-        (1 - g) / (1 - q), what every other token keeps; 1 where q = 1.
-    bracket : tuple of two float64 arrays
-        Lower and upper ends of an interval of 16 ulp that holds the root; the lower is `value`.
-    """
-
-    value: Any
-    complement: Any
-    ratio: Any
-    bracket: tuple[Any, Any]
-
-
-def exact_optimum(target_prob: Any, delta: Any) -> Optimum:
-    r"""Solve max g subject to g log(g/q) + (1-g) log((1-g)/(1-q)) <= delta, q <= g <= 1.
-
-    g = 1 where even that is within the budget (q >= exp(-delta)); g = q where delta = 0;
-    g = 0 where q = 0, so the target's support is never left.
+    For KL: g log(g/q) + (1-g) log((1-g)/(1-q)) <= delta. g = 1 where even that is within the
+    budget (KL: q >= exp(-delta)); g = q where delta = 0; g = 0 where q = 0, so the target's support
+    is never left.
 
     Parameters
     ----------
@@ -57,9 +39,10 @@ def exact_optimum(target_prob: Any, delta: Any) -> Optimum:
     Returns
     -------
     Optimum
-        g and 1 - g both within a few ulp of the true root (checked against 50-digit arithmetic,
+        g and 1 - g both within a few ulp of the true root (checked against 60-digit arithmetic,
         q from 1e-300 to 1 - 2**-53 and delta from 1e-12 to 50), rounded to the side that keeps
-        the budget.
+        the budget. Where -log(q) and delta agree to some 31 digits, 1 - g is still on that side
+        but larger than it need be.
 
     Raises
     ------
@@ -80,14 +63,15 @@ def exact_optimum(target_prob: Any, delta: Any) -> Optimum:
         _validate.probabilities("target_prob", target_prob), _validate.budgets("delta", delta)
     )
     boosted, complement, _ = kl_root(q, delta, deficit=_deficit(q, delta), xp=np)
-    moved = (boosted > q) & (complement > 0)
-    value = np.where(moved, np.maximum(boosted - _ULPS * np.spacing(boosted), q), boosted)
-    upper = np.where(moved, np.minimum(boosted + _ULPS * np.spacing(boosted), 1.0), boosted)
-    complement = np.where(
-        moved, np.minimum(complement + _ULPS * np.spacing(complement), 1 - q), complement
+    return solution(
+        q,
+        delta,
+        lower=boosted,
+        upper=boosted,
+        complement=complement,
+        ulps=_ULPS,
+        curvature=_KL.curvature,
     )
-    ratio = np.where(q < 1, complement / np.where(q < 1, 1 - q, 1.0), 1.0)
-    return Optimum(value[()], complement[()], ratio[()], (value[()], upper[()]))
 
 
 def second_order_optimum(target_prob: Any, delta: Any) -> Any:
@@ -123,23 +107,50 @@ def second_order_optimum(target_prob: Any, delta: Any) -> Any:
     return second_order_boost(q, _validate.budgets("delta", delta))
 
 
-def optimum_gap(target_prob: Any, delta: Any) -> Any:
+def optimum_gap(target_prob: Any, delta: Any, *, divergence: Divergence = _KL) -> Any:
     """Exact optimum less second-order optimum: negative where the closed form overspends.
 
-    Parameters, Returns and Raises are those of `second_order_optimum`.
+    The second order of a divergence is that of chi-square, D ~ f''(1)/2 chi2, and its optimum
+    min(q + sqrt(2 delta q (1-q) / f''(1)), 1): Corollary 5 where f''(1) = 1, as for KL.
+
+    Parameters
+    ----------
+    target_prob, delta : array_like, broadcastable
+        q in [0, 1]; budget in the units of the divergence, in [0, 1e100].
+    divergence : Divergence
+        KL if not given.
+
+    Returns
+    -------
+    float64 array
+
+    Raises
+    ------
+    ValueError
+        If a probability lies outside [0, 1], a budget is outside its range, or the divergence has
+        a kink at equality (total variation), and so no second order.
+
+    References
+    ----------
+    Theorem 2 and Corollary 5 of Hao and Mou (2026).
 
     Examples
     --------
     >>> float(optimum_gap(1e-4, 1.0)) > 0.14, float(optimum_gap(0.5, 0.1)) < 0
     (True, True)
     """
-    return exact_optimum(target_prob, delta).value - second_order_optimum(target_prob, delta)
+    if divergence.curvature is None:
+        raise ValueError(f"{divergence!r} has a kink at equality, and so no second-order optimum")
+    return exact_optimum(target_prob, delta, divergence=divergence).gap
 
 
 def _deficit(q: np.ndarray, delta: np.ndarray) -> np.ndarray:
-    """-log(q) - delta, in double-double where the subtraction would XX."""
+    """-log(q) - delta, in double-double where the plain difference would lose a bit or more.
+
+    That errs upwards, and so 1 - g to the feasible side, however nearly the two terms cancel.
+    """
     safe = np.where(q > 0, q, 0.5)
-    plain = -np.log(safe) - delta
+    plain = np.asarray(-np.log(safe) - delta)
     cancels = (np.abs(plain) < delta) & (q > 0)
     if cancels.any():
         plain[cancels] = _double_double.minus_log_minus(safe[cancels], delta[cancels])

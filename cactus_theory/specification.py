@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from cactus_theory import _validate
 from cactus_theory.laws import residual_weights
 from cactus_theory.rules import Rule
 
@@ -47,6 +48,11 @@ def verify(
     (emitted, accepted) : tuple of list of int, int
         accepted <= k drafted tokens were kept; emitted has accepted + 1 tokens.
 
+    Raises
+    ------
+    TypeError, ValueError
+        If a token is none of the vocabulary's, or there are not as many uniforms as tokens.
+
     Examples
     --------
     >>> from cactus_theory import SpeculativeSampling
@@ -56,11 +62,12 @@ def verify(
     ([1], 0)
     """
     kept: list[int] = []
+    tokens = [_validate.token("tokens", token, len(target[0])) for token in tokens]
     for i, (token, u) in enumerate(zip(tokens, accept_uniforms, strict=True)):
         if not u * draft[i][token] < rule.boost(target[i][token]):
             weights = residual_weights(rule, token, draft[i], target[i])
-            if not weights.sum() > 0:  # empty by rounding only: the token stands
-                return [*kept, token], i
+            if not weights.sum() > 0:  # empty by rounding only: then p = q, and q is the law
+                weights = target[i]
             return [*kept, inverse_cdf(weights, recover_uniform)], i
         kept.append(token)
     return [*kept, inverse_cdf(target[len(kept)], recover_uniform)], len(kept)

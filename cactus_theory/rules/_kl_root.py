@@ -36,7 +36,7 @@ def kl_root(target_prob: Any, delta: Any, *, deficit: Any = None, xp: Any) -> tu
     complement = xp.where(still, 1 - target_prob, xp.where(sure, 0.0, complement))
     boosted = xp.where(still, target_prob, xp.where(sure, 1.0, boosted))
     ratio = xp.where(still, 1.0, complement / room)
-    return boosted, complement, ratio
+    return boosted[()], complement[()], ratio[()]
 
 
 def _solve_gain(q: Any, room: Any, delta: Any, *, xp: Any) -> Any:

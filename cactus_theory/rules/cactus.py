@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 
 from cactus_theory import _validate
+from cactus_theory.divergences import log_growth
 from cactus_theory.rules._base import Rule
 from cactus_theory.rules._kl_root import kl_root
 
 
 def second_order_boost(target_prob: Any, delta: Any, *, xp: Any = np) -> Any:
     """min(q + sqrt(2 delta q (1-q)), 1): Corollary 5, over any namespace with sqrt and clip."""
-    return xp.clip(target_prob + xp.sqrt(2 * delta * target_prob * (1 - target_prob)), 0.0, 1.0)
+    gain = xp.sqrt(2 * delta * (1 - target_prob)) * xp.sqrt(target_prob)
+    return xp.clip(target_prob + gain, 0.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -106,10 +108,13 @@ class CactusExact(Rule):
     def accepted_mass(self, draft_prob: Any, target_prob: Any, *, xp: Any = np) -> Any:
         # A token of p log(p/q) <= delta is within the budget as it stands (its KL is less still);
         # on a whole vocabulary that leaves a handful of roots to find.
+        draft_prob, target_prob = xp.asarray(draft_prob), xp.asarray(target_prob)
         counted = (draft_prob > target_prob) & (target_prob > 0)
-        p, q = xp.where(counted, draft_prob, 1.0), xp.where(counted, target_prob, 1.0)
-        needed = (p * (xp.log(p) - xp.log(q)) > self.delta) | (target_prob <= 0)
+        gain = xp.where(counted, draft_prob - target_prob, 0.0)
+        growth = log_growth(xp.where(counted, target_prob, 1.0), gain, xp=xp)
+        spends = draft_prob * growth >= (1 - 1e-9) * self.delta  # a margin for rounding
+        needed = (counted & spends) | (target_prob <= 0)
         mass = xp.where(needed, 0.0, draft_prob)
         if needed.any():
             mass[needed] = xp.minimum(draft_prob[needed], self.boost(target_prob[needed], xp=xp))
-        return mass
+        return mass[()]

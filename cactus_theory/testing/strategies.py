@@ -59,6 +59,7 @@ def budgets(*, smallest: float = 1e-12) -> st.SearchStrategy[float]:
     exponents = st.floats(float(np.log10(smallest)), float(np.log10(LARGEST_BUDGET)))
     clip = lambda delta: min(max(delta, smallest), LARGEST_BUDGET)  # noqa: E731
     return st.one_of(
+        st.floats(max(0.01, smallest), max(1.0, smallest)),  # boosts neither void nor capped
         st.sampled_from([delta for delta in special if delta == 0 or delta >= smallest]),
         exponents.map(lambda exponent: clip(10.0**exponent)),
     )
@@ -135,7 +136,12 @@ def _normalised(weights: Any) -> np.ndarray:
 
 def _pairs_of_size(size: int) -> st.SearchStrategy[Pair]:
     law = _laws_of_size(size)
+    weights = st.lists(st.floats(0.01, 1.0), min_size=size, max_size=size)
+    # A concentrated draft against an even target: several tokens rejected, several recovered.
+    peaked = weights.map(lambda w: _normalised(np.asarray(w) ** 4))
+    even = weights.map(lambda w: _normalised(np.sqrt(w)))
     kinds = [
+        st.builds(Pair, peaked, even),
         st.builds(Pair, law, law),
         law.map(lambda p: Pair(p, p.copy())),
         st.builds(_an_ulp_apart, law, st.lists(st.integers(-2, 2), min_size=size, max_size=size)),

@@ -79,7 +79,9 @@ def test_greedy_equals_the_target_s_own_greedy_on_the_tiny_pair(tiny, rule, num_
 
 
 @pytest.mark.smollm2
-@pytest.mark.parametrize(("num_draft_tokens", "rule"), [(1, RULES[0]), (2, RULES[1]), (4, RULES[2])])
+@pytest.mark.parametrize(
+    ("num_draft_tokens", "rule"), [(1, RULES[0]), (2, RULES[1]), (4, RULES[2])], ids=str
+)
 def test_greedy_equals_the_target_s_own_greedy_on_smollm2(smollm2, num_draft_tokens, rule):
     prompt = "The three primary colours are"
     ids = smollm2.tokenizer(prompt)["input_ids"]

@@ -216,7 +216,7 @@ def test_equal_laws_are_always_accepted():
     assert block.accepted.tolist() == [1] * 50
 
 
-def test_a_residual_that_is_empty_by_rounding_leaves_the_token_standing():
+def test_where_a_residual_is_empty_by_rounding_the_target_speaks():
     logits = torch.tensor([0.3, -0.2, 1.0], dtype=torch.float64)
     block = verify(
         SpeculativeSampling(),
@@ -226,7 +226,7 @@ def test_a_residual_that_is_empty_by_rounding_leaves_the_token_standing():
         accept_uniforms=torch.tensor([[1 - 2**-53]], dtype=torch.float64),
         recover_uniforms=torch.tensor([0.9], dtype=torch.float64),
     )
-    assert (block.accepted.item(), block.last_token.item()) == (0, 1)
+    assert (block.accepted.item(), block.last_token.item()) == (0, 2)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -1,0 +1,10 @@
+"""Every theorem behind the acceptance rules, proved by machine or refuted with a counterexample.
+
+``python -m proofs_check`` prints the table. Importing this package needs nothing beyond the
+standard library; the claims themselves need SymPy and python-flint, and import them when loaded.
+"""
+
+from proofs_check.claims import Claim as Claim
+from proofs_check.claims import Finding as Finding
+from proofs_check.claims import load as load
+from proofs_check.claims import run as run

@@ -1,0 +1,315 @@
+"""How many Newton steps the exact rule needs: a theorem about NEWTON_STEPS, in exact arithmetic.
+
+With r the root, everything depends on two numbers. For the gain they are a = r/q and s = r/(1-q),
+the iterate being (1+e) r; for the complement c = 1 - g and T = log((1-q)/(q c)), the iterate being
+(1-e) c. A few boxes of them cover every q down to the least positive float64.
+
+M(t) = (t - log(1+t))/t^2 and its kin are integrals over u in [0, 1] of u/(1+tu), (1-u)/(1+tu) and
+1/(1+tu): they fall with t, while t M(t) and t E(t) grow (`newton-kernels`).
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import product
+from typing import Any
+from unittest import mock
+
+import numpy as np
+from flint import arb
+
+from cactus_theory import binary_kl
+from cactus_theory.rules import _kl_root
+from cactus_theory.rules._kl_root import NEWTON_STEPS, kl_root
+from proofs_check.balls import Box, ball, prove_positive
+from proofs_check.certificates import inequality
+from proofs_check.claims import Finding, claim, conclude
+from proofs_check.symbolic import sp, vanishes
+
+HALF = Fraction(1, 2)
+
+
+def box(*sides: str) -> Box:
+    """A box from "low high" strings."""
+    pairs = (side.split() for side in sides)
+    return tuple((Fraction(low), Fraction(high)) for low, high in pairs)
+
+
+def between_ends(function: Any, x: arb) -> arb:
+    """Enclosure of a monotone function over a ball, from its two ends."""
+    return function(x.lower()).union(function(x.upper()))
+
+
+def kernel_e(t: arb) -> arb:
+    """E(t) = ((1+t) log(1+t) - t)/t^2."""
+    return between_ends(lambda x: (-x).hypgeom_2f1(1, 1, 3) / 2, t)
+
+
+def kernel_m(t: arb) -> arb:
+    """M(t) = (t - log(1+t))/t^2."""
+    return between_ends(lambda x: (-x).hypgeom_2f1(1, 2, 3) / 2, t)
+
+
+def kernel_l(t: arb) -> arb:
+    """L(t) = log(1+t)/t."""
+    return between_ends(lambda x: (-x).hypgeom_2f1(1, 1, 2), t)
+
+
+def t_e(t: arb) -> arb:
+    """t E(t), also for large t."""
+    return between_ends(lambda x: ((1 + x) * x.log1p() - x) / x if x != 0 else x, t)
+
+
+def t_m(t: arb) -> arb:
+    """t M(t), also for large t."""
+    return between_ends(lambda x: (x - x.log1p()) / x if x != 0 else x, t)
+
+
+def clipped(error: arb, s: arb) -> arb:
+    """The start's error, clipped as the code does: x <= (1-q)/2 is (1+e) s <= 1/2."""
+    return (error.min(1 / (2 * s) - 1) if s > 0 else error).max(arb(0)).upper()
+
+
+def spare(errors: list[arb], single: int = 24) -> arb:
+    """min over both formats of 1 - error/(half an ulp), after four steps and after the last."""
+    return (1 - errors[4] * arb(2) ** single).min(1 - errors[-1] * arb(2) ** 53)
+
+
+def near(alpha: arb, sigma: arb, a: arb, s: arb, error: arb, steps: int) -> list[arb]:
+    """Errors where a is at most 1/2; a : s = alpha : sigma, weights of order one."""
+    errors = [clipped(error, s)]
+    for _ in range(steps):
+        e = errors[-1]
+        v = (s * (1 + e)).min(ball(HALF))
+        down = alpha / (1 + a) * kernel_m(a * e / (1 + a))
+        up = sigma / (1 - s) * kernel_m(-s * e / (1 - s))
+        slope = (1 + e) * (alpha * kernel_l(a * (1 + e)) + sigma * kernel_l(-v))
+        errors.append((e * e * (down + up) / slope).upper())
+    return errors
+
+
+def gain_small(a: arb, sigma: arb, steps: int = 5) -> list[arb]:
+    """q < 1/2 and r <= q/2, with sigma = s/a."""
+    energy = kernel_e(a) + sigma * kernel_e(-a * sigma)
+    start = a * energy + (a * a * energy * energy + 2 * energy).sqrt()
+    return near(arb(1), sigma, a, a * sigma, start - 1, steps)
+
+
+def gain_from_half(s: arb, alpha: arb, steps: int = 5) -> list[arb]:
+    """q >= 1/2, with alpha = a/s."""
+    energy = alpha * kernel_e(alpha * s) + kernel_e(-s)
+    start = (2 * energy / (1 + alpha)).sqrt()
+    return near(alpha, arb(1), alpha * s, s, start - 1, steps)
+
+
+def gain_large(log_a: arb, s: arb, steps: int = 5) -> list[arb]:
+    """q < 1/2 and r >= q/2, with a = e^log_a."""
+    a, b = log_a.exp(), 1 / (1 + (-log_a).exp())
+    energy = t_e(a) - t_e(-s)
+    start = (energy + (energy * energy + 2 * energy / a).sqrt() - 1).upper()
+    errors = [clipped(start, s)]
+    if not s > 0:  # pointwise the start is min(start, 1/(2s) - 1): all such values
+        errors = [start.min(1 / (2 * s.upper()) - 1).max(arb(0)).union(start)]
+    for _ in range(steps):
+        e = errors[-1]
+        v = (s * (1 + e)).min(ball(HALF))
+        w = s * e / (1 - s)
+        w = w if s > 0 else w.min(ball(HALF))  # as s (1+e) <= 1/2
+        slope = (a * (1 + e)).log1p() - (-v).log1p()
+        errors.append((e * (t_m(b * e) - t_m(-w)) / slope).upper())
+    return errors
+
+
+def gain_largest(log_a: arb, log_s: arb, steps: int = 5) -> list[arb]:
+    """`gain_large` in the logarithm of 1/s."""
+    return gain_large(log_a, (-log_s).exp(), steps)
+
+
+def complement(log_q: arb, log_s: arb, steps: int = 5) -> list[arb]:
+    """c = (1-q) s at most half of 1 - q, with log_q = log(1/q), log_s = log(1/s)."""
+    c, large_t = (1 - (-log_q).exp()) * (-log_s).exp(), log_q + log_s
+    excess = (1 - c) * kernel_l(-c)
+    ahead = large_t + excess
+    right = (excess + ahead.log() - 1) / (1 + large_t - ahead.log())  # y - 1 of the start
+    if log_s < 4:
+        right = right.min(log_s.exp() / 2 - 1)  # clipped to (1-q)/2
+    odds = c / (1 - c)
+
+    def after(e: arb) -> arb:
+        slope = large_t + (-c * (1 - e)).log1p() - (1 - e).log()
+        return (e * e * (kernel_m(-e) + odds * kernel_m(odds * e)) / slope).upper()
+
+    # the next error grows with |e| on either side of the root
+    errors = [right, after(-right.lower()).max(after(-right.upper()))]
+    for _ in range(steps - 1):
+        errors.append(after(errors[-1]))
+    return errors
+
+
+REGIONS = {
+    "newton-gain-small": (gain_small, box("0 1/2", "0 1")),
+    "newton-gain-half": (gain_from_half, box("0 1/2", "0 1")),
+    "newton-gain-middle": (gain_large, box("-7/10 12", "0 1/2")),
+    "newton-gain-large": (gain_largest, box("12 745", "69/100 8")),
+    "newton-gain-edge": (gain_large, box("12 745", "0 1/2900")),  # 1/2900 > e^-8
+    "newton-complement": (complement, box("0 745", "69/100 745")),
+}
+for _name, (_errors, _) in REGIONS.items():
+    inequality(_name)(lambda x, y, errors=_errors: spare(errors(x, y)))
+
+
+@claim(
+    name="newton-kernels",
+    theorem="lemma",
+    statement="E, M and L are integrals of positive functions that fall with t; t E and t M grow; "
+    "all three are hypergeometric functions",
+    tex=r"E = \int_0^1\!\tfrac{1-u}{1+tu}du = \tfrac{(1+t)\log(1+t)-t}{t^2},\ "
+    r"M = \int_0^1\!\tfrac{u}{1+tu}du = \tfrac{t-\log(1+t)}{t^2},\ "
+    r"L = \int_0^1\!\tfrac{du}{1+tu} = \tfrac{\log(1+t)}{t}",
+    kind="symbolic",
+    assumes=("1 + tu > 0 for t > -1",),
+    false=({"weight": 2},),
+)
+def newton_kernels(weight: int = 1) -> Finding:
+    t, u = sp.symbols("t u", positive=True)
+    log = sp.log(1 + t)
+    closed = {
+        (1 - u): ((1 + t) * log - t) / t**2,
+        u: weight * (t - log) / t**2,
+        sp.S.One: log / t,
+    }
+    series = {
+        (1 - u): sp.hyper((1, 1), (3,), -t) / 2,
+        u: sp.hyper((1, 2), (3,), -t) / 2,
+        sp.S.One: sp.hyper((1, 1), (2,), -t),
+    }
+    steps = []
+    for top, value in closed.items():
+        integrand = top / (1 + t * u)
+        integral = sp.integrate(sp.apart(integrand, u), (u, 0, 1))
+        falls = sp.cancel(sp.diff(integrand, t) * (1 + t * u) ** 2 + top * u)
+        grows = sp.cancel(sp.diff(t * integrand, t) * (1 + t * u) ** 2 - top)
+        steps += [
+            (f"integral of {integrand}", vanishes(sp.simplify(integral - value))),
+            (f"{integrand} falls", falls == 0 and grows == 0),
+            (f"series of {integrand}", vanishes(sp.simplify(sp.hyperexpand(series[top]) - value))),
+        ]
+    return conclude("signs read off the integrands, -top u and top over (1+tu)^2", *steps)
+
+
+@claim(
+    name="newton-error",
+    theorem="ours, the seam",
+    statement="the relative error of one Newton step is a product of positive terms, for the gain "
+    "and for the complement, and both starts depend on the same two numbers",
+    tex=r"e' = \frac{e^2}{F'}\left[\tfrac{a}{1+a}M\!\left(\tfrac{ae}{1+a}\right) + "
+    r"\tfrac{s}{1-s}M\!\left(\tfrac{-se}{1-s}\right)\right],\qquad e' = \frac{e^2}{L}\left[M(-e) + "
+    r"\tfrac{c}{1-c}M\!\left(\tfrac{ce}{1-c}\right)\right]",
+    kind="symbolic",
+    assumes=("0 < s(1+e) < 1", "0 < c(1-e) < 1"),
+    false=({"scale": 2},),
+)
+def newton_error(scale: int = 1) -> Finding:
+    a, b, e, _c, big = sp.symbols("a b e c T", positive=True)
+    y = sp.Symbol("y", positive=True)
+
+    def kernel(t: Any) -> Any:
+        return scale * (t - sp.log(1 + t)) / t**2
+
+    s = 1 / (1 + e + b)  # every s with s (1+e) < 1
+    gain = (1 / a + y) * sp.log(1 + a * y) + (1 / s - y) * sp.log(1 - s * y)
+    missed = sp.diff(gain, y) * (y - 1) - gain + gain.subs(y, 1)
+    shape = a / (1 + a) * kernel(a * e / (1 + a)) + s / (1 - s) * kernel(-s * e / (1 - s))
+    left = 1 / (1 + e)  # e in (0, 1) as e/(1+e), so that 1 - e > 0
+    small, rest = e / (1 + e), 1 / (1 + b)  # error, and c
+    rise = y * (big + sp.log(1 - rest * y) - sp.log(y)) - sp.log(1 - rest * y) / rest
+    slope = big + sp.log(1 - rest * y) - sp.log(y)
+    over = sp.diff(rise, y) * (1 - y) + rise - rise.subs(y, 1)
+    odds = rest / (1 - rest)
+    bend = kernel(-small) + odds * kernel(odds * small)
+    # KL(q + r || q)/r with q = r/a, 1 - q = r/s; and the deficit over c with (1-q)/q = c e^T
+    spent = gain.subs(y, 1) - (
+        ((1 + a) * sp.log(1 + a) - a) / a + ((1 - s) * sp.log(1 - s) + s) / s
+    )
+    ahead = rise.subs(y, 1) - (big - (1 - rest) * sp.log(1 - rest) / rest)
+    return conclude(
+        "both remainders in closed form, without cancellation",
+        ("gain", vanishes(missed.subs(y, 1 + e) - e**2 * shape)),
+        ("complement", vanishes(over.subs(y, left) - small**2 * bend)),
+        ("slope of the complement", vanishes(sp.diff(rise, y).subs(y, left) - slope.subs(y, left))),
+        ("start of the gain", vanishes(spent)),
+        ("start of the complement", vanishes(ahead)),
+    )
+
+
+@claim(
+    name="newton-steps",
+    theorem="ours, the seam",
+    statement="from the starts of kl_root, 4 Newton steps reach relative error 2^-24 and 5 reach "
+    "2^-53, for every float64 q in (0, 1) and every delta: NEWTON_STEPS = 6 has one to spare",
+    tex=r"\frac{|x_4 - r|}{r} < 2^{-24},\quad \frac{|x_5 - r|}{r} < 2^{-53} "
+    r"\qquad (2^{-1074} \le q < 1,\ \delta > 0;\ \text{also for } 1-g \ge 2^{-1074}(1-q))",
+    kind="interval",
+    assumes=(
+        "exact arithmetic; NEWTON_STEPS is read from the code",
+        "the error of a step grows with that of the step before, on either side of the root",
+    ),
+    depends=("newton-monotone", "newton-start", "newton-kernels", "newton-error"),
+    false=({"steps": 4}, {"steps": 5, "single": 27}),
+)
+def newton_steps(steps: int = 5, single: int = 24) -> Finding:
+    certificates, boxes = [], 0
+    if steps > NEWTON_STEPS:
+        return Finding("fails", f"the code takes {NEWTON_STEPS} steps only")
+    for name, (errors, region) in REGIONS.items():
+
+        def bounded(x: arb, y: arb, errors: Any = errors) -> arb:
+            return spare(errors(x, y, steps), single)
+
+        found = prove_positive(bounded, region, name=name)
+        if found.outcome != "holds":
+            return Finding(found.outcome, f"{name}: {found.note}")
+        certificates += found.certificates
+        boxes += found.certificates[0]["word"].count(".")
+    return Finding("holds", f"{boxes} boxes in {len(REGIONS)} regions", tuple(certificates))
+
+
+@claim(
+    name="newton-in-code",
+    theorem="ours, the seam",
+    statement="kl_root of cactus_theory, stopped after 0, 1 and 2 steps, has the errors that "
+    "newton-steps bounds, within 1e-9, at points of all its regions",
+    tex=r"x_k = (1 + e_k)\,r, \quad 1 - g_k = (1 - e_k)(1 - g), \quad k = 0, 1, 2",
+    kind="evidence",
+    depends=("newton-error",),
+    false=({"ahead": 1},),
+)
+def newton_in_code(ahead: int = 0) -> Finding:
+    worst, points = 0.0, 0
+    for steps in (0, 1, 2):
+        with mock.patch.object(_kl_root, "NEWTON_STEPS", steps + ahead):
+            for q, s in product((1e-30, 1e-6, 0.01, 0.2, 0.45, 0.5, 0.7, 0.95), (0.02, 0.1, 0.3)):
+                room, root = 1 - q, s * (1 - q)
+                delta = np.asarray(binary_kl(q + root, q))
+                got = float(kl_root(np.asarray(q), delta, xp=np)[0]) - q
+                worst = max(worst, abs(got / root - 1 - _gain_error(q, root, steps)))
+                points += 1
+                if steps == 0:  # the complement is clipped inside the loop
+                    continue
+                deficit = root * np.log((1 - root) * room / (root * q)) - np.log1p(-root)
+                delta = np.asarray(-np.log(q) - deficit)
+                solved = kl_root(np.asarray(q), delta, deficit=np.asarray(deficit), xp=np)
+                wanted = complement(arb(-np.log(q)), arb(-np.log(s)), steps)[steps]
+                worst = max(worst, abs(1 - float(solved[1]) / root - float(wanted)))
+    return conclude(f"{points} points, largest difference {worst:.1e}", ("equal", worst < 1e-9))
+
+
+def _gain_error(q: float, root: float, steps: int) -> float:
+    a, s = root / q, root / (1 - q)
+    if q >= 0.5:
+        errors = gain_from_half(arb(s), arb(a / s), max(steps, 1))
+    elif a <= 0.5:
+        errors = gain_small(arb(a), arb(s / a), max(steps, 1))
+    else:
+        errors = gain_large(arb(np.log(a)), arb(s), max(steps, 1))
+    return float(errors[steps])

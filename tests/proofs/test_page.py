@@ -1,0 +1,26 @@
+"""The page of the docs is the one the claims generate."""
+
+from pathlib import Path
+
+from proofs_check import claims
+from proofs_check.page import page
+
+PAGE = Path(__file__).parents[2] / "docs" / "claims.md"
+
+
+def test_the_page_in_the_docs_is_up_to_date():
+    assert PAGE.read_text(encoding="utf-8") == page(claims.load().values()), (
+        "run: python -m proofs_check --page > docs/claims.md"
+    )
+
+
+def test_the_page_states_every_claim():
+    text = page(claims.load().values())
+    for item in claims.load().values():
+        assert f"### {item.name}\n" in text
+        assert item.tex in text
+
+
+def test_the_trusted_base_of_the_prover_stays_short():
+    source = Path(claims.__file__).with_name("balls.py").read_text(encoding="utf-8")
+    assert len(source.splitlines()) < 120

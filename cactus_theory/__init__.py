@@ -1,11 +1,19 @@
 """What speculative decoding with a divergence budget accepts, emits and costs, exactly.
 
-Needs numpy and scipy only. All divergences are in nats.
+Needs numpy and scipy only. Divergences are in nats unless they say otherwise.
 """
 
 from cactus_theory.divergences import binary_kl as binary_kl
 from cactus_theory.divergences import kl as kl
 from cactus_theory.divergences import total_variation as total_variation
+from cactus_theory.families import KL as KL
+from cactus_theory.families import Alpha as Alpha
+from cactus_theory.families import ChiSquare as ChiSquare
+from cactus_theory.families import Divergence as Divergence
+from cactus_theory.families import JensenShannon as JensenShannon
+from cactus_theory.families import ReverseKL as ReverseKL
+from cactus_theory.families import SquaredHellinger as SquaredHellinger
+from cactus_theory.families import TotalVariation as TotalVariation
 from cactus_theory.laws import Emission as Emission
 from cactus_theory.laws import acceptance_rate as acceptance_rate
 from cactus_theory.laws import block_efficiency as block_efficiency
@@ -18,5 +26,6 @@ from cactus_theory.optimum import optimum_gap as optimum_gap
 from cactus_theory.optimum import second_order_optimum as second_order_optimum
 from cactus_theory.rules import Cactus as Cactus
 from cactus_theory.rules import CactusExact as CactusExact
+from cactus_theory.rules import CactusSafe as CactusSafe
 from cactus_theory.rules import Rule as Rule
 from cactus_theory.rules import SpeculativeSampling as SpeculativeSampling

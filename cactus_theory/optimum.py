@@ -34,24 +34,27 @@ def exact_optimum(target_prob: Any, delta: Any, *, divergence: Divergence = _KL)
     target_prob : array_like
         q, in [0, 1].
     delta : array_like, broadcastable with `target_prob`
-        Budget in nats, finite and >= 0.
+        Budget in nats (other divergences: in their units), in [0, 1e100].
+    divergence : Divergence
+        KL if not given.
 
     Returns
     -------
     Optimum
-        g and 1 - g both within a few ulp of the true root (checked against 60-digit arithmetic,
-        q from 1e-300 to 1 - 2**-53 and delta from 1e-12 to 50), rounded to the side that keeps
-        the budget. Where -log(q) and delta agree to some 31 digits, 1 - g is still on that side
-        but larger than it need be.
+        The optimum of `divergence`, whose class says how accurate it is. For KL, g and 1 - g are
+        both within a few ulp of the true root (checked against 60-digit arithmetic, q from 1e-300
+        to 1 - 2**-53 and delta from 1e-12 to 50), rounded to the side that keeps the budget. Where
+        -log(q) and delta agree to some 31 digits, 1 - g is still on that side but larger than it
+        need be.
 
     Raises
     ------
     ValueError
-        If a probability lies outside [0, 1], or a budget is negative or not finite.
+        If a probability lies outside [0, 1], or a budget is negative or above 1e100.
 
     References
     ----------
-    Theorem 2 of Hao and Mou (2026), for f(t) = t log t.
+    Theorem 2 of Hao and Mou (2026); for KL, f(t) = t log t.
 
     Examples
     --------
@@ -59,6 +62,8 @@ def exact_optimum(target_prob: Any, delta: Any, *, divergence: Divergence = _KL)
     >>> round(float(solution.value), 4), round(float(second_order_optimum(1e-4, 1.0)), 4)
     (0.1555, 0.0142)
     """
+    if not isinstance(divergence, KL):
+        return divergence.optimum(target_prob, delta)
     q, delta = np.broadcast_arrays(
         _validate.probabilities("target_prob", target_prob), _validate.budgets("delta", delta)
     )

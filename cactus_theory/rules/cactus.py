@@ -1,22 +1,23 @@
-"""Cactus: the second-order rule, and the exact KL optimum it approximates."""
+"""Cactus: the second-order rule, the exact optimum it approximates, and the safe closed form."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from cactus_theory import _validate
+from cactus_theory._solution import second_order_boost as second_order_boost
 from cactus_theory.divergences import log_growth
+from cactus_theory.families import KL, Divergence
 from cactus_theory.rules._base import Rule
-from cactus_theory.rules._kl_root import kl_root
 
-
-def second_order_boost(target_prob: Any, delta: Any, *, xp: Any = np) -> Any:
-    """min(q + sqrt(2 delta q (1-q)), 1): Corollary 5, over any namespace with sqrt and clip."""
-    gain = xp.sqrt(2 * delta * (1 - target_prob)) * xp.sqrt(target_prob)
-    return xp.clip(target_prob + gain, 0.0, 1.0)
+_KL = KL()
+_DOWN = 1 - 2.0**-49  # more than the roundings of a squared gain
+_BEYOND = 660.0  # nats; e^660 / 2^-53 is still a number
+_BELOW_ONE = 1 - 2.0**-53
 
 
 @dataclass(frozen=True)
@@ -65,20 +66,26 @@ class Cactus(Rule):
 
 @dataclass(frozen=True)
 class CactusExact(Rule):
-    """The exact optimum: g is the largest h with KL(Bernoulli(h) || Bernoulli(q)) <= delta.
+    """The exact optimum: g is the largest h with D(Bernoulli(h) || Bernoulli(q)) <= delta.
 
-    On improbable tokens it is far more generous than the second-order rule: about
-    delta / log(1/q) against sqrt(2 delta q).
+    With KL, on improbable tokens it is far more generous than the second-order rule: about
+    delta / log(1/q) against sqrt(2 delta q). It runs over any namespace for KL, total variation,
+    chi-square and squared Hellinger; for a divergence whose optimum is a root, over numpy only.
+    The budget is one candidate's, and does not bound the law that is emitted.
 
     Parameters
     ----------
     delta : float
-        Budget of one candidate, in nats; 0 is plain speculative sampling.
+        Budget of one candidate, in nats (other divergences: in their units); 0 is plain
+        speculative sampling.
+    divergence : Divergence
+        KL if not given.
 
     Raises
     ------
     TypeError, ValueError
-        If delta is not a finite number >= 0.
+        If delta is not a finite number >= 0, or `divergence` is not one; from the methods, a
+        TypeError where ``xp`` is not numpy and the divergence needs it.
 
     References
     ----------
@@ -92,20 +99,28 @@ class CactusExact(Rule):
     --------
     >>> round(float(CactusExact(1.0).boost(1e-4)), 4)
     0.1555
+    >>> from cactus_theory import TotalVariation
+    >>> float(CactusExact(0.5, TotalVariation()).boost(0.25))
+    0.75
     """
 
     delta: float
+    divergence: Divergence = _KL
 
     def __post_init__(self) -> None:
+        if not isinstance(self.divergence, Divergence):
+            raise TypeError(f"divergence must be a Divergence, got {self.divergence!r}")
         object.__setattr__(self, "delta", _validate.budget("delta", self.delta))
 
     def boost(self, target_prob: Any, *, xp: Any = np) -> Any:
-        return kl_root(target_prob, self.delta, xp=xp)[0]
+        return self.divergence.solve(target_prob, self.delta, xp=xp)[0]
 
     def shrink(self, target_prob: Any, *, xp: Any = np) -> Any:
-        return kl_root(target_prob, self.delta, xp=xp)[2]
+        return self.divergence.solve(target_prob, self.delta, xp=xp)[2]
 
     def accepted_mass(self, draft_prob: Any, target_prob: Any, *, xp: Any = np) -> Any:
+        if self.divergence != _KL:
+            return super().accepted_mass(draft_prob, target_prob, xp=xp)
         # A token of p log(p/q) <= delta is within the budget as it stands (its KL is less still);
         # on a whole vocabulary that leaves a handful of roots to find.
         draft_prob, target_prob = xp.asarray(draft_prob), xp.asarray(target_prob)
@@ -118,3 +133,55 @@ class CactusExact(Rule):
         if needed.any():
             mass[needed] = xp.minimum(draft_prob[needed], self.boost(target_prob[needed], xp=xp))
         return mass[()]
+
+
+@dataclass(frozen=True)
+class CactusSafe(Rule):
+    """The safe closed form: g = min(q + sqrt((e^delta - 1) q (1-q)), 1).
+
+    Uncapped, the candidate has chi-square divergence e^delta - 1 from the target, and KL is at most
+    log(1 + chi-square): its KL never exceeds delta, for any q, with equality at q = e^-delta, where
+    the cap g = 1 begins. For small budgets g moves less than the second-order rule, by a factor
+    sqrt(2). The budget is one candidate's, and does not bound the law that is emitted.
+
+    The gain is rounded down (by 2**-50 of itself), and g = 1 given only where that is within the
+    budget, so that the candidate of the float g keeps its budget as well.
+
+    Parameters
+    ----------
+    delta : float
+        Budget of one candidate, in nats; 0 is plain speculative sampling. More than 660 is
+        taken for 660.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If delta is not a finite number >= 0.
+
+    Examples
+    --------
+    >>> round(float(CactusSafe(0.25).boost(0.2)), 6)
+    0.413176
+    """
+
+    delta: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "delta", _validate.budget("delta", self.delta))
+
+    def boost(self, target_prob: Any, *, xp: Any = np) -> Any:
+        room = 1 - target_prob
+        gain = xp.sqrt(self._chi_square * room) * xp.sqrt(target_prob)
+        raised = xp.clip(target_prob + gain, 0.0, _BELOW_ONE)
+        return xp.where(self._chi_square * target_prob >= room, 1.0, raised)[()]
+
+    def shrink(self, target_prob: Any, *, xp: Any = np) -> Any:
+        room = 1 - target_prob
+        odds = target_prob / xp.where(room > 0, room, 1.0)
+        left = xp.clip(1 - xp.sqrt(self._chi_square * odds), 0.0, 1.0)
+        left = xp.where(self._chi_square * target_prob >= room, 0.0, left)
+        return xp.where(room > 0, left, 1.0)[()]
+
+    @property
+    def _chi_square(self) -> float:
+        return math.expm1(min(self.delta, _BEYOND)) * _DOWN

@@ -1,0 +1,146 @@
+"""The alpha family of Cressie and Read, which joins KL, reverse KL, Hellinger and chi-square."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cactus_theory import _validate
+from cactus_theory._divergence import Divergence
+from cactus_theory._solution import Optimum
+
+_SERIES = tuple(1 / math.factorial(k + 2) for k in range(18))
+
+
+@dataclass(frozen=True)
+class Alpha(Divergence):
+    r"""Alpha divergence [sum p^alpha q^(1-alpha) - 1] / (alpha (alpha-1)), Cressie-Read's scaling.
+
+    f(t) = (t^alpha - 1) / (alpha (alpha-1)), f''(1) = 1 for every alpha, and Cressie and Read's
+    lambda is alpha - 1. Exchanging p and q exchanges alpha and 1 - alpha. In nats, as its limits:
+
+    ======  =====================================================
+    alpha   member
+    ======  =====================================================
+    1       `KL`, the limit
+    0       `ReverseKL`, the limit
+    1/2     4 `SquaredHellinger`
+    2       `ChiSquare` / 2
+    -1      Neyman's chi-square / 2, sum (p-q)^2 / p / 2
+    ======  =====================================================
+
+    Renyi's divergence log(1 + alpha (alpha-1) D) / (alpha-1) is increasing in it, so a Renyi budget
+    r is the budget expm1((alpha-1) r) / (alpha (alpha-1)) here. Finite at g = 1 for alpha > 0 (a
+    large enough budget gives g = 1), inf there for alpha <= 0. The optimum of the first four
+    members is theirs; near those alphas, the root's.
+
+    Parameters
+    ----------
+    alpha : float
+        Order, finite.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If alpha is not a finite number.
+
+    Examples
+    --------
+    >>> float(Alpha(2).binary(0.5, 0.25)), float(Alpha(1).binary(1.0, 0.5)) == float(np.log(2))
+    (0.16666666666666666, True)
+    """
+
+    alpha: float
+
+    def __post_init__(self) -> None:
+        alpha = self.alpha
+        if isinstance(alpha, bool) or not isinstance(alpha, (int, float, np.integer, np.floating)):
+            raise TypeError(f"alpha must be a number, got {alpha!r}")
+        if not math.isfinite(alpha):
+            raise ValueError(f"alpha must be finite, got {alpha!r}")
+        object.__setattr__(self, "alpha", float(alpha))
+
+    @property
+    def _evaluation_ulps(self) -> float:
+        return 20.0 + 4 * abs(self.alpha)
+
+    def _term(self, p: Any, q: Any, gain: Any) -> Any:
+        # q f(p/q) for alpha is p f(q/p) for 1 - alpha. Up to 1/2 nothing cancels.
+        if self.alpha > 0.5:
+            return _term(q, p, -gain, 1 - self.alpha)
+        return _term(p, q, gain, self.alpha)
+
+    def optimum(self, target_prob: Any, delta: Any) -> Optimum:
+        member, scale = self._member()
+        if member is None:
+            return self.root(target_prob, delta)
+        scaled = np.minimum(_validate.budgets("delta", delta) * scale, _validate.LARGEST_BUDGET)
+        return member.optimum(target_prob, scaled)
+
+    optimum.__doc__ = Divergence.optimum.__doc__
+
+    def solve(self, target_prob: Any, delta: Any, *, xp: Any = np) -> tuple[Any, Any, Any]:
+        """g, 1 - g and (1 - g)/(1 - q); over a namespace ``xp`` where the member's optimum is."""
+        member, scale = self._member()
+        if member is None:
+            return super().solve(target_prob, delta, xp=xp)
+        return member.solve(target_prob, delta * scale, xp=xp)
+
+    def _member(self) -> tuple[Divergence | None, float]:
+        """The named divergence this one is a multiple of, and its budget for a budget of 1."""
+        from cactus_theory import families  # which needs this module
+
+        members = {
+            0.0: (families.ReverseKL(), 1.0),
+            0.5: (families.SquaredHellinger(), 0.25),
+            1.0: (families.KL(), 1.0),
+            2.0: (families.ChiSquare(), 2.0),
+        }
+        return members.get(self.alpha, (None, 1.0))
+
+
+def _term(p: Any, q: Any, gain: Any, alpha: float) -> Any:
+    """q [s - (r^alpha - 1)/alpha] / (1-alpha) with r = 1 + s = p/q, for alpha <= 1/2.
+
+    Near r = 1, with L = log r and G(x) = (e^x - 1 - x)/x^2, it is q L^2 [G(L) - alpha G(alpha L)]
+    / (1-alpha), where the bracket keeps at least a fifth of G(L).
+    """
+    inside = (p > 0) & (q > 0)
+    a, b, x = np.where(inside, p, 1.0), np.where(inside, q, 1.0), np.where(inside, gain, 0.0)
+    with np.errstate(over="ignore", divide="ignore"):
+        near = np.abs(x) < b / 2
+        ratio = a / b
+        usual = (ratio > 0) & (ratio < np.inf)
+        far = np.where(usual, np.log(np.where(usual, ratio, 1.0)), np.log(a) - np.log(b))
+        log = np.where(near, np.log1p(np.where(near, x, 0.0) / b), far)
+        close = np.abs(log) < 1
+        small = np.where(close, log, 0.0)
+        bracket = _excess(small) - alpha * _excess(alpha * small)
+        cancelling = b * (small * small * bracket)
+        power = _power_excess(b, ratio, log, alpha)
+        direct = np.where(inside, np.where(close, cancelling, x - power), 0.0)
+    edge = np.where(p > 0, gain, q * (1 / alpha - 1) if alpha > 0 else np.inf)
+    return np.where(inside, direct, np.where(gain == 0, 0.0, edge)) / (1 - alpha)
+
+
+def _power_excess(q: Any, ratio: Any, log: Any, alpha: float) -> Any:
+    """q (r^alpha - 1)/alpha; q log(r) for alpha = 0."""
+    if alpha == 0:
+        return q * log
+    gentle = np.abs(alpha * log) < 1
+    flat = q * np.expm1(np.where(gentle, alpha * log, 0.0))
+    root = np.where(gentle, 1.0, ratio) ** (alpha / 2)  # r^alpha may overflow, q r^alpha not
+    return np.where(gentle, flat, q * root * root - q) / alpha
+
+
+def _excess(x: Any) -> Any:
+    """(e^x - 1 - x) / x^2, relative error a few ulp."""
+    close = np.abs(x) < 1
+    near, far = np.where(close, x, 0.0), np.where(close, 1.0, x)
+    series = 0.0
+    for coefficient in reversed(_SERIES):
+        series = series * near + coefficient
+    return np.where(close, series, (np.expm1(far) - far) / (far * far))

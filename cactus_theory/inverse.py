@@ -1,0 +1,262 @@
+r"""The budget that gives what one wants: acceptance, or a cost of the emitted law.
+
+Knows rule families as callables delta -> Rule. `delta` is the budget of one candidate; that the
+functions below ask what it does to the emitted law is exactly because it does not bound it.
+
+All of it rests on monotonicity. In the notation of `cactus_theory.laws`, with t = p/q,
+Z(c) = sum_x q(x) [c - t(x)]_+ and w(n) = p(n) - g(n) for a token that may be rejected,
+
+    out = min(p, g) on p > q,    out(x) = p(x) + q(x) sum_n w(n) [c_n - t(x)]_+ / Z(c_n) elsewhere.
+
+Raise one boost g(n) < p(n). On p > q the law does not fall. Elsewhere no term rises: c_n falls at
+the rate 1/(1-q(n)), so with P = sum of p over t < c_n, the term of x is non-increasing if
+(1-g(n)) Z >= w(n) P (the case t(x) = 0, the hardest); and 1-g(n) > 1-p(n) >= P, while
+Z >= sum_m w(m) >= w(n). As out >= q on p > q and out <= q elsewhere, the emitted law moves away
+from the target at every token, and **every f-divergence D_f(out || q) is non-decreasing in every
+boost**, hence in delta for every family whose boosts grow with it: KL as well as total variation.
+All three quantities are continuous in delta, and strictly increasing until every token that the
+target allows is surely accepted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from cactus_theory import _validate
+from cactus_theory.divergences import binary_kl
+from cactus_theory.divergences import kl as kl_divergence
+from cactus_theory.laws import emission, output_law
+from cactus_theory.rules import Cactus, CactusExact, Rule
+
+RuleFamily = Callable[[float], Rule]
+
+_SMALLEST = 1e-60  # nats
+_STEP = 16.0
+_PRECISION = 1e-12  # of delta, relative
+_ULPS = 8  # of a boost; the error of one is below 5
+_SLACK = 1e-12  # sums over a vocabulary agree to about this
+
+
+def delta_for_sure_acceptance(rule_type: RuleFamily, *, draft_prob: Any, target_prob: Any) -> Any:
+    """The least delta at which a token of draft probability p and target probability q passes.
+
+    The least delta with g(q) >= p: 0 where p <= q, inf where q = 0 < p, and elsewhere
+
+    * `Cactus`: (p - q)^2 / (2 q (1-q));
+    * `CactusExact`: `binary_kl`(p, q);
+    * any other family: a root in delta, with g non-decreasing in delta.
+
+    Parameters
+    ----------
+    rule_type : callable, delta -> Rule
+    draft_prob, target_prob : array_like, broadcastable
+        p and q, in [0, 1].
+
+    Returns
+    -------
+    float64 array
+        Nats, rounded up so that the rule itself, in float64, accepts surely: for the closed forms
+        it is the delta that boosts to 8 ulp above p.
+
+    Raises
+    ------
+    ValueError
+        If a probability lies outside [0, 1].
+
+    References
+    ----------
+    Theorem 2 and Corollary 5 of Hao and Mou (2026), solved for delta.
+
+    Examples
+    --------
+    >>> round(float(delta_for_sure_acceptance(Cactus, draft_prob=0.6, target_prob=0.2)), 9)
+    0.5
+    >>> float(delta_for_sure_acceptance(Cactus, draft_prob=0.2, target_prob=0.6))
+    0.0
+    """
+    p, q = np.broadcast_arrays(
+        _validate.probabilities("draft_prob", draft_prob),
+        _validate.probabilities("target_prob", target_prob),
+    )
+    solved = (p > q) & (q > 0)
+    delta = np.where(p > q, np.inf, 0.0)
+    if rule_type in _CLOSED:
+        above = p[solved] + _ULPS * np.spacing(p[solved])
+        with np.errstate(over="ignore"):
+            least = _CLOSED[rule_type](above, q[solved])
+        delta[solved] = np.where(least <= _validate.LARGEST_BUDGET, least, np.inf)
+    else:
+        for place in zip(*np.nonzero(solved), strict=True):
+            delta[place] = _least_delta(rule_type, float(p[place]), float(q[place]))
+    return delta[()]
+
+
+def delta_for_acceptance_rate(
+    rate: float, rule_type: RuleFamily, *, draft: Any, target: Any
+) -> float:
+    """The least delta whose mean acceptance rate over a set of positions is at least `rate`.
+
+    Parameters
+    ----------
+    rate : float
+        Mean of sum_x min(p, g) over the leading axes.
+    rule_type : callable, delta -> Rule
+        `Cactus`, `CactusExact`, or any family whose boosts do not fall as delta grows.
+    draft, target : array_like, shape (..., V)
+        Laws p and q; leading axes broadcast.
+
+    Returns
+    -------
+    float
+        Nats, to a relative 1e-12 and rounded up: the rate is reached.
+
+    Raises
+    ------
+    ValueError
+        If a law is not one, the shapes do not fit, or no delta gives the rate. The message says
+        what is attainable: from sum min(p, q), at delta = 0, to the mass the draft puts on the
+        target's support.
+
+    Examples
+    --------
+    >>> delta = delta_for_acceptance_rate(0.85, Cactus, draft=[0.75, 0.25], target=[0.5, 0.5])
+    >>> round(delta, 9)
+    0.02
+    """
+    draft, target = _validate.law_pair(draft=draft, target=target)
+
+    def mean_rate(delta: float) -> float:
+        return float(emission(rule_type(delta), draft=draft, target=target).acceptance_rate.mean())
+
+    return _crossing(mean_rate, "rate", rate)[1]
+
+
+def delta_for_total_variation(
+    total_variation: float, rule_type: RuleFamily, *, draft: Any, target: Any
+) -> float:
+    """The delta at which the mean total variation of the emitted law from the target is as wanted.
+
+    Parameters
+    ----------
+    total_variation : float
+        Mean of TV(out, q) over the leading axes.
+    rule_type, draft, target
+        As for `delta_for_acceptance_rate`.
+
+    Returns
+    -------
+    float
+        Nats, to a relative 1e-12 and rounded down: the total variation is not exceeded. Where
+        larger budgets change nothing any more, the least of them, to that precision.
+
+    Raises
+    ------
+    ValueError
+        If a law is not one, the shapes do not fit, or no delta gives it; the message says what is
+        attainable.
+
+    Examples
+    --------
+    >>> delta = delta_for_total_variation(0.1, Cactus, draft=[0.75, 0.25], target=[0.5, 0.5])
+    >>> round(delta, 9)
+    0.02
+    """
+    draft, target = _validate.law_pair(draft=draft, target=target)
+
+    def mean_distance(delta: float) -> float:
+        return float(emission(rule_type(delta), draft=draft, target=target).total_variation.mean())
+
+    return _crossing(mean_distance, "total_variation", total_variation)[0]
+
+
+def delta_for_kl(kl: float, rule_type: RuleFamily, *, draft: Any, target: Any) -> float:
+    """The delta at which the mean KL of the emitted law from the target is as wanted.
+
+    KL(out || q) does not decrease in delta (proof in the module's docstring), so every smaller
+    delta keeps the mean within `kl` too. This is a statement about these positions: on others the
+    same delta may cost more.
+
+    Parameters
+    ----------
+    kl : float
+        Mean of KL(out || q) over the leading axes, in nats; exact, not the O(V) bound.
+    rule_type, draft, target
+        As for `delta_for_acceptance_rate`.
+
+    Returns
+    -------
+    float
+        Nats, to a relative 1e-12 and rounded down: the KL is not exceeded. Where larger budgets
+        change nothing any more, the least of them, to that precision.
+
+    Raises
+    ------
+    ValueError
+        If a law is not one, the shapes do not fit, or no delta gives it; the message says what is
+        attainable.
+
+    Examples
+    --------
+    >>> delta = delta_for_kl(0.02, Cactus, draft=[0.75, 0.25], target=[0.5, 0.5])
+    >>> law = output_law(Cactus(delta), draft=[0.75, 0.25], target=[0.5, 0.5])
+    >>> round(float(kl_divergence(law, [0.5, 0.5])), 9)
+    0.02
+    """
+    draft, target = _validate.law_pair(draft=draft, target=target)
+
+    def mean_divergence(delta: float) -> float:
+        law = output_law(rule_type(delta), draft=draft, target=target)
+        return float(kl_divergence(law, target).mean())
+
+    return _crossing(mean_divergence, "kl", kl)[0]
+
+
+def _crossing(value: Callable[[float], float], name: str, wanted: float) -> tuple[float, float]:
+    """Ends of a bracket with value(low) < wanted <= value(high), value non-decreasing."""
+    least, most = value(0.0), value(_validate.LARGEST_BUDGET)
+    if not least - _SLACK <= wanted <= most + _SLACK:
+        raise ValueError(
+            f"{name} must lie in [{least:.9g}, {most:.9g}], what budgets from 0 up give on these "
+            f"laws, got {wanted!r}"
+        )
+    wanted = min(wanted, most)
+    if wanted <= least:
+        return 0.0, 0.0
+    low, high = 1 / _STEP, 1.0
+    while value(high) < wanted:
+        low, high = high, min(high * _STEP, _validate.LARGEST_BUDGET)
+    while low > _SMALLEST and value(low) >= wanted:
+        low, high = low / _STEP, low
+    if low <= _SMALLEST:
+        return 0.0, high
+    while high > low * (1 + _PRECISION):
+        middle = float(np.sqrt(low) * np.sqrt(high))
+        low, high = (middle, high) if value(middle) < wanted else (low, middle)
+    return low, high
+
+
+def _least_delta(rule_type: RuleFamily, draft_prob: float, target_prob: float) -> float:
+    def boosted(delta: float) -> float:
+        return float(rule_type(delta).boost(target_prob))
+
+    if boosted(_validate.LARGEST_BUDGET) < draft_prob:
+        return np.inf
+    return _crossing(boosted, "draft_prob", draft_prob)[1]
+
+
+def _second_order_delta(above: np.ndarray, q: np.ndarray) -> np.ndarray:
+    return (above - q) / q * (above - q) / (2 * (1 - q))
+
+
+def _exact_delta(above: np.ndarray, q: np.ndarray) -> np.ndarray:
+    inside = binary_kl(np.minimum(above, 1.0), q)
+    return np.where(above < 1, inside, -np.log(q)) * (1 + 2.0**-50)
+
+
+_CLOSED: dict[Any, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    Cactus: _second_order_delta,
+    CactusExact: _exact_delta,
+}

@@ -8,33 +8,44 @@ import sys
 from rich.console import Console
 
 from cactus_runtime.decode import Decoder
+from cactus_runtime.decoding import Decoding
 from cactus_runtime.pairs import PAIRS
 from cactus_runtime.render import colour, comparison, legend
 from cactus_runtime.sampling import SamplingParams
-from cactus_theory import Cactus, SpeculativeSampling
+from cactus_theory import Cactus, Rule, SpeculativeSampling
 
-PROMPT = "Why does the moon have phases? Explain it to a child."
+PROMPT = "Why is the sky blue?"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    try:
+        return _show(options)
+    except (ValueError, TypeError, OSError, ModuleNotFoundError) as error:
+        parser.error(str(error))
+
+
+def _show(options: argparse.Namespace) -> int:
     console = Console(highlight=False)
     with console.status(f"loading the pair {options.pair}"):
         decoder = Decoder(options.pair)
     chat = getattr(decoder.tokenizer, "chat_template", None)
     prompt = [{"role": "user", "content": options.prompt}] if chat else options.prompt
 
-    def stream(rule, num_draft_tokens):
+    def stream(rule: Rule, num_draft_tokens: int, tokens: int = options.tokens) -> Decoding:
         return decoder.stream(
             prompt,
             rule=rule,
             num_draft_tokens=num_draft_tokens,
             sampling=SamplingParams(temperature=options.temperature),
-            max_new_tokens=options.tokens,
+            max_new_tokens=tokens,
             seed=options.seed,
         )
 
     cactus = Cactus(options.delta)
+    with console.status("warming up"):  # or the first decode would pay for it alone
+        stream(cactus, options.drafts, 8).finish()
     console.print(f"[dim]{options.prompt}[/dim]")
     if console.is_terminal:
         console.print("[dim]tokens:[/dim]", legend())
@@ -65,11 +76,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("prompt", nargs="?", default=PROMPT)
     parser.add_argument("--pair", choices=sorted(PAIRS), default="smollm2")
-    parser.add_argument("--delta", type=float, default=0.5, help="budget of one candidate, nats")
+    parser.add_argument("--delta", type=float, default=0.1, help="budget of one candidate, nats")
     parser.add_argument("--drafts", type=int, default=2, help="drafted tokens per target pass")
-    parser.add_argument("--temperature", type=float, default=0.8)
+    parser.add_argument("--temperature", type=float, default=0.7)
     parser.add_argument("--tokens", type=int, default=96, help="most tokens to decode")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=1)
     return parser
 
 

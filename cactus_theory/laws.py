@@ -110,49 +110,51 @@ def output_law(rule: Rule, *, draft: Any, target: Any) -> np.ndarray:
     """
     draft, target = np.broadcast_arrays(*_validate.law_pair(draft=draft, target=target))
     kept = rule.accepted_mass(draft, target)
-    rejected = draft - kept
-    below = draft < target
-    ratio = np.where(below, draft / np.where(below, target, 1.0), 1.0)
-    level = np.ones_like(draft)
-    level[rejected > 0] = rule.shrink(target[rejected > 0])
-
-    points = np.concatenate([ratio, level], axis=-1)
-    order = np.argsort(points, axis=-1, kind="stable")
-    rank = np.argsort(order, axis=-1, kind="stable")
-    size = draft.shape[-1]
-    width = np.diff(np.take_along_axis(points, order, axis=-1), axis=-1, append=1.0)
-
-    def in_order(values: np.ndarray, *, first: bool) -> np.ndarray:
-        nothing = np.zeros_like(values)
-        both = [values, nothing] if first else [nothing, values]
-        return np.take_along_axis(np.concatenate(both, axis=-1), order, axis=-1)
-
-    def out_of_order(values: np.ndarray, *, first: bool) -> np.ndarray:
-        place = rank[..., :size] if first else rank[..., size:]
-        return np.take_along_axis(values, place, axis=-1)
-
-    slope = np.cumsum(in_order(np.where(below, target, 0.0), first=True), axis=-1)
-    area = slope * width
-    normaliser = out_of_order(_sum_before(area), first=False)
-    empty = (rejected > 0) & (normaliser <= 0)
-    share = np.where(empty, 0.0, rejected / np.where(normaliser > 0, normaliser, 1.0))
-
-    density = _sum_after(in_order(share, first=False)) * width
-    recovered = target * out_of_order(density + _sum_after(density), first=True)
-    lost = np.where(empty, rejected, 0.0).sum(axis=-1, keepdims=True)
-    return kept + np.where(below, recovered, 0.0) + lost * target
+    law = np.empty_like(kept)
+    for position in np.ndindex(draft.shape[:-1]):
+        law[position] = _emitted(rule, draft[position], target[position], kept[position])
+    return law
 
 
-def _sum_before(values: np.ndarray) -> np.ndarray:
-    """Sum of all earlier entries of the last axis."""
-    sums = np.zeros_like(values)
-    np.cumsum(values[..., :-1], axis=-1, out=sums[..., 1:])
-    return sums
+def _emitted(rule: Rule, draft: np.ndarray, target: np.ndarray, kept: np.ndarray) -> np.ndarray:
+    """Law emitted at one position, from the accepted mass; see `output_law` for the letters."""
+    rejected = np.flatnonzero(draft > kept)
+    if rejected.size == 0:
+        return kept
+    lost = draft[rejected] - kept[rejected]
+    level = rule.shrink(target[rejected])
+    order = np.argsort(level)
+    level, lost = level[order], lost[order]
+    below = np.flatnonzero(draft < level[-1] * target)  # all that any rejection can recover
+    ratio = draft[below] / target[below]
+    order = np.argsort(ratio)
+    below, ratio = below[order], ratio[order]
+
+    mass = np.cumsum(target[below])  # slope of Z to the right of each ratio
+    height = _running(mass[:-1] * np.diff(ratio))  # Z at each ratio
+    last = np.searchsorted(ratio, level, side="left") - 1
+    inside = last >= 0
+    normaliser = np.zeros_like(level)
+    last = last[inside]
+    normaliser[inside] = height[last] + mass[last] * (level[inside] - ratio[last])
+    spoken = normaliser > 0
+    lost_to_rounding = lost[~spoken].sum()
+
+    level, share = level[spoken], lost[spoken] / normaliser[spoken]
+    density = np.cumsum(share[::-1])[::-1]  # recovered mass per q, to the left of each level
+    recovered = _running((density[1:] * np.diff(level))[::-1])[::-1]  # at each level
+    law = kept + lost_to_rounding * target
+    first = np.searchsorted(level, ratio, side="right")
+    inside = first < level.size
+    first, below, ratio = first[inside], below[inside], ratio[inside]
+    gained = recovered[first] + density[first] * (level[first] - ratio)
+    law[below] += target[below] * gained
+    return law
 
 
-def _sum_after(values: np.ndarray) -> np.ndarray:
-    """Sum of all later entries of the last axis."""
-    return np.flip(_sum_before(np.flip(values, axis=-1)), axis=-1)
+def _running(steps: np.ndarray) -> np.ndarray:
+    """0 and the partial sums."""
+    return np.concatenate([[0.0], np.cumsum(steps)])
 
 
 @dataclass(frozen=True)

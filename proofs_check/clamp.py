@@ -147,16 +147,17 @@ def clamp_enumerated(slack: Fraction = Fraction(1)) -> Finding:
     false=({"active": -1},),
 )
 def one_level_recovery(active: int = 1) -> Finding:
-    # Off S, o >= p. Multipliers f'(b) and eta >= 0 of o >= p: f'(out/q) = f'(b) + eta.
-    level, rise, more = sp.symbols("level rise more", positive=True)  # f'(b), f'(p/q) - f'(b)
-    eta = rise  # where out = p > bq
-    # D(o) - D(out) >= sum f'(out/q)(o - out) = f'(b) sum (o - out) + sum eta (o - p)
-    token_at_level = (level - level) * more
-    token_at_draft = active * (level + eta - level) * more  # o - p = more >= 0
+    # Off S, o >= p. With slope f'(b) where out = bq and f'(b) + rise where out = p > bq,
+    # D(o) - D(out) >= f'(b) (moves at bq) + (f'(b) + rise) (moves at p); the moves sum to 0.
+    slope, rise, raised = sp.symbols("slope rise raised", positive=True)
+    at_draft = active * raised  # o - p >= 0
+    at_level = -at_draft
+    difference = slope * at_level + (slope + rise) * at_draft
+    excess = (a + b) - a  # max(p, bq) >= p, and <= q as b <= 1
     return conclude(
-        "supporting lines at out; the common part f'(b) sums to zero",
-        ("tokens at bq", vanishes(token_at_level)),
-        ("tokens at p", nonnegative(token_at_draft)),
+        "supporting lines at out; the common slope cancels",
+        ("no less divergence", nonnegative(sp.expand(difference))),
+        ("allowed", nonnegative(excess)),
     )
 
 

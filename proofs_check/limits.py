@@ -67,11 +67,12 @@ def edges_of_the_code(certain: float = 1.0, none: float = 0.0) -> Finding:
 @claim(
     name="zero-temperature",
     theorem="section 7",
-    statement="as the target becomes one-hot the second-order rule becomes exact matching: g -> 0 "
-    "as q -> 0 and g = 1 for q >= 1/(1 + 2 delta)",
-    tex=r"\lim_{q \to 0} g = 0, \qquad g = 1 \text{ for } q \ge \tfrac{1}{1+2\delta}",
+    statement="as the target becomes one-hot both rules become exact matching: g -> 0 as q -> 0, "
+    "and g = 1 for q >= 1/(1 + 2 delta) (second order) or q >= exp(-delta) (exact)",
+    tex=r"\lim_{q \to 0} g = 0, \qquad g = 1 \text{ for } q \ge \tfrac{1}{1+2\delta} "
+    r"\text{ or } q \ge e^{-\delta}",
     kind="symbolic",
-    depends=("sharp-kl-bound",),
+    depends=("sharp-kl-bound", "exact-optimum-small-q", "certainty"),
     false=({"edge": 1 / (1 + delta)},),
 )
 def zero_temperature(edge: Any = None) -> Finding:
@@ -81,6 +82,7 @@ def zero_temperature(edge: Any = None) -> Finding:
     return conclude(
         "limits of the code's own formula",
         ("q -> 0", sp.limit(uncapped, q, 0, "+") == 0),
+        ("q -> 0, exact", sp.limit((delta + sp.log(2)) / sp.log(1 / q), q, 0, "+") == 0),
         ("q = 1", capped == 1),
         ("cap", vanishes(uncapped.subs(q, cap) - 1)),
     )

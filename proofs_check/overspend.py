@@ -62,7 +62,7 @@ def corollary_6(reach: Any = 1) -> Finding:
     name="overspend-region",
     theorem="ours, section 2",
     statement="the second-order rule spends more than delta exactly for 1/2 <= q, delta < log(1/q) "
-    "and for 0.2846681370 < q < 1/2, delta_1(q) < delta < log(1/q), with one delta_1 per q",
+    "and for 0.2846681370... < q < 1/2, delta_1(q) < delta < log(1/q), with one delta_1 per q",
     tex=r"\mathrm{KL}(h\|q) > \delta \iff q > q_0,\ \delta_1(q) < \delta < \log\tfrac1q,\quad "
     r"q_0 = \tfrac{1}{1+2d_0} = 0.2846681370\ldots,\ \ \delta_1 = 0 \text{ for } q \ge \tfrac12",
     kind="symbolic",

@@ -21,6 +21,8 @@ def page(claims: Iterable[Claim]) -> str:
     claims = list(claims)
     parts = [OPENING]
     parts += [f"* **{kind}**: {meaning}.\n" for kind, meaning in KINDS.items()]
+    unsettled = [item.name for item in claims if item.expected == "open"]
+    parts.append(f"\nOpen, with the evidence there is: {', '.join(unsettled) or 'none'}.\n")
     for subject in SUBJECTS:
         chosen = [item for item in claims if item.check.__module__.endswith(f".{subject}")]
         if chosen:
@@ -32,7 +34,7 @@ def page(claims: Iterable[Claim]) -> str:
 def _entry(item: Claim) -> str:
     lines = [
         f"\n### {item.name}\n",
-        f"{item.theorem}. {item.statement[0].upper()}{item.statement[1:]}.\n",
+        f"*{item.theorem}.* {_sentence(item.statement)}\n",
         f"$$\n{item.tex}\n$$\n",
         f"*{item.kind}, {item.expected}; a check of {item.check_lines} lines.*",
     ]
@@ -41,3 +43,11 @@ def _entry(item: Claim) -> str:
     if item.depends:
         lines.append(f"Uses: {', '.join(item.depends)}.")
     return "\n".join(lines) + "\n"
+
+
+def _sentence(statement: str) -> str:
+    """The statement with a capital and a full stop; a formula at its start stays as it is."""
+    first = statement.split()[0]
+    if first.isalpha() and len(first) > 1 and first != "log":
+        statement = statement[0].upper() + statement[1:]
+    return statement + "."

@@ -16,7 +16,7 @@ from cactus_runtime.pairs import Pair
 from cactus_runtime.proposal import Drafter, ModelDraft
 from cactus_runtime.sampling import SamplingParams
 from cactus_runtime.statistics import DecodeResult, Token
-from cactus_theory.rules import Rule, SpeculativeSampling
+from cactus_theory.rules import CandidateRule, SpeculativeSampling
 
 Prompt = str | Sequence[int] | Sequence[Mapping[str, str]]
 
@@ -65,7 +65,7 @@ class Decoder:
         self,
         prompt: Prompt,
         *,
-        rule: Rule = SpeculativeSampling(),
+        rule: CandidateRule = SpeculativeSampling(),
         num_draft_tokens: int = 4,
         sampling: SamplingParams = SamplingParams(),
         max_new_tokens: int = 128,
@@ -78,8 +78,12 @@ class Decoder:
         _check_count("num_draft_tokens", num_draft_tokens, 0)
         _check_count("max_new_tokens", max_new_tokens, 1)
         self._check_room(len(ids), max_new_tokens)
-        if not isinstance(rule, Rule):
-            raise TypeError(f"rule must be a cactus_theory Rule, got {rule!r}")
+        if not isinstance(rule, CandidateRule):
+            raise TypeError(
+                "rule must be a rule with candidates (SpeculativeSampling, Cactus, CactusSafe, "
+                f"CactusExact), got {rule!r}"
+            )
+        rule.boost(torch.ones(1, dtype=torch.float64), xp=torch)  # or it says why it cannot
         if not isinstance(sampling, SamplingParams):
             raise TypeError(f"sampling must be SamplingParams, got {sampling!r}")
         request = Request(
@@ -148,7 +152,7 @@ def decode(
     prompt: Prompt,
     *,
     draft: str | Path | PreTrainedModel | Drafter | None = None,
-    rule: Rule = SpeculativeSampling(),
+    rule: CandidateRule = SpeculativeSampling(),
     num_draft_tokens: int = 4,
     sampling: SamplingParams = SamplingParams(),
     max_new_tokens: int = 128,
@@ -168,7 +172,7 @@ def decode(
     prompt : str, sequence of int, or sequence of messages
         Text, token ids, or chat messages (mappings with "role" and "content") for the
         tokenizer's chat template.
-    rule : Rule
+    rule : CandidateRule
         When a drafted token is kept. `SpeculativeSampling()` emits exactly the target's law;
         `Cactus(delta)` keeps more, and what is emitted then differs from the target's law by
         what the result accounts for. `delta` itself is no bound on that difference.

@@ -16,7 +16,7 @@ from cactus_runtime.sampling import SamplingParams
 from cactus_runtime.statistics import Block, DecodeResult, FinishReason, Origin, Seconds, Token
 from cactus_runtime.text import TextStream
 from cactus_runtime.verification import block_emission, verify
-from cactus_theory.rules import Rule
+from cactus_theory.rules import CandidateRule
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Request:
     """All that determines one decode besides the models; checked by whoever makes it."""
 
     prompt_ids: tuple[int, ...]
-    rule: Rule
+    rule: CandidateRule
     num_draft_tokens: int
     sampling: SamplingParams
     max_new_tokens: int

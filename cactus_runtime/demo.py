@@ -12,7 +12,7 @@ from cactus_runtime.decoding import Decoding
 from cactus_runtime.pairs import PAIRS
 from cactus_runtime.render import colour, comparison, legend
 from cactus_runtime.sampling import SamplingParams
-from cactus_theory import Cactus, Rule, SpeculativeSampling
+from cactus_theory import Cactus, CandidateRule, SpeculativeSampling
 
 PROMPT = "Why is the sky blue?"
 
@@ -33,7 +33,9 @@ def _show(options: argparse.Namespace) -> int:
     chat = getattr(decoder.tokenizer, "chat_template", None)
     prompt = [{"role": "user", "content": options.prompt}] if chat else options.prompt
 
-    def stream(rule: Rule, num_draft_tokens: int, tokens: int = options.tokens) -> Decoding:
+    def stream(
+        rule: CandidateRule, num_draft_tokens: int, tokens: int = options.tokens
+    ) -> Decoding:
         return decoder.stream(
             prompt,
             rule=rule,

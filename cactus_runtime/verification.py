@@ -13,7 +13,7 @@ import torch
 
 from cactus_runtime.random import inverse_cdf
 from cactus_theory.laws import Emission, emission_sums
-from cactus_theory.rules import Rule
+from cactus_theory.rules import CandidateRule
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Verification:
 
 
 def verify(
-    rule: Rule,
+    rule: CandidateRule,
     tokens: torch.Tensor,
     *,
     draft_probs: torch.Tensor | None,
@@ -45,7 +45,7 @@ def verify(
 
     Parameters
     ----------
-    rule : Rule
+    rule : CandidateRule
     tokens : int64 tensor, shape (B, k)
         Drafted tokens; k may be 0.
     draft_probs : tensor, shape (B, k, V), or None
@@ -109,7 +109,7 @@ def verify(
 
 
 def block_emission(
-    rule: Rule,
+    rule: CandidateRule,
     tokens: torch.Tensor,
     *,
     draft_probs: torch.Tensor | None,

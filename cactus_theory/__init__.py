@@ -27,5 +27,13 @@ from cactus_theory.optimum import second_order_optimum as second_order_optimum
 from cactus_theory.rules import Cactus as Cactus
 from cactus_theory.rules import CactusExact as CactusExact
 from cactus_theory.rules import CactusSafe as CactusSafe
+from cactus_theory.rules import CandidateRule as CandidateRule
+from cactus_theory.rules import Clamp as Clamp
+from cactus_theory.rules import Lenience as Lenience
+from cactus_theory.rules import Mixture as Mixture
+from cactus_theory.rules import OneLevelRecovery as OneLevelRecovery
 from cactus_theory.rules import Rule as Rule
+from cactus_theory.rules import SharedRecoveryRule as SharedRecoveryRule
 from cactus_theory.rules import SpeculativeSampling as SpeculativeSampling
+from cactus_theory.rules import TopKAcceptance as TopKAcceptance
+from cactus_theory.rules import TypicalAcceptance as TypicalAcceptance

@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 
 from cactus_theory import _validate
-from cactus_theory.divergences import log_growth
-from cactus_theory.rules import Rule
+from cactus_theory.divergences import kl_term, log_growth
+from cactus_theory.rules import CandidateRule, Rule, SharedRecoveryRule
 
 
 def residual_distribution(rule: Rule, token: int, *, draft: Any, target: Any) -> np.ndarray:
-    """Law [h - p]_+ / sum [h - p]_+ of the token recovered after `token` is rejected.
+    """Law of the token recovered after `token` is rejected.
+
+    For a rule with candidates that is [h - p]_+ / sum [h - p]_+.
 
     Parameters
     ----------
@@ -56,24 +58,20 @@ def residual_distribution(rule: Rule, token: int, *, draft: Any, target: Any) ->
             f"draft and target must have shape (V,), got {draft.shape} and {target.shape}"
         )
     _validate.token("token", token, draft.shape[-1])
-    weights = residual_weights(rule, token, draft, target)
+    weights = rule.recovery_weights(token, draft, target)
     total = weights.sum()
-    if rule.boost(target[token]) >= draft[token] or total == 0:
+    if rule.accepted_mass(draft, target)[token] >= draft[token] or total == 0:
         raise ValueError(f"token {token} is never rejected, so its residual is empty")
     return weights / total
-
-
-def residual_weights(rule: Rule, token: int, draft: Any, target: Any) -> Any:
-    """[h - p]_+ before normalising, unchecked, in the arithmetic of its inputs."""
-    return np.maximum(rule.shrink(target[token]) * target - draft, 0)
 
 
 def output_law(rule: Rule, *, draft: Any, target: Any) -> np.ndarray:
     r"""Law of the token emitted at one verified position.
 
-    out(x) = min(p(x), g(x)) + sum over n of w(n) r_n(x), where w(n) = [p(n) - g(n)]_+ is the mass
-    rejected at n and r_n the residual law that then speaks. On tokens with p > q the law is
-    min(p, g), elsewhere it lies between p and q; `delta` is no bound on its divergence from q.
+    out(x) = m(x) + sum over n of w(n) r_n(x), where m is the mass accepted, w(n) = p(n) - m(n)
+    that rejected at n, and r_n the law that then speaks. For a rule with candidates m = min(p, g),
+    and the law is m where p > q and lies between p and q elsewhere; `delta` is no bound on its
+    divergence from q.
 
     Computed in O(V log V) time and O(V) memory per position, by sums of non-negative terms only.
 
@@ -94,11 +92,11 @@ def output_law(rule: Rule, *, draft: Any, target: Any) -> np.ndarray:
 
     Notes
     -----
-    With t = p/q and c_n = (1-g(n))/(1-q(n)) <= 1, a rejected n leaves residual weight
-    q(x) [c_n - t(x)]_+ and total Z(c_n), Z(c) = sum_x q(x) [c - t(x)]_+. Both Z and the recovered
-    mass q(x) sum_n (w(n)/Z(c_n)) [c_n - t(x)]_+ are integrals of step functions over the merged,
-    sorted breakpoints t and c. Where a residual is empty by rounding (p = q but for the last
-    bits), the target's law speaks.
+    For candidates, with t = p/q and c_n = (1-g(n))/(1-q(n)) <= 1, a rejected n leaves residual
+    weight q(x) [c_n - t(x)]_+ and total Z(c_n), Z(c) = sum_x q(x) [c - t(x)]_+. Both Z and the
+    recovered mass q(x) sum_n (w(n)/Z(c_n)) [c_n - t(x)]_+ are integrals of step functions with
+    breakpoints at the sorted t and c. Where a residual is empty by rounding (p = q but for the
+    last bits), the target's law speaks.
 
     Examples
     --------
@@ -110,13 +108,17 @@ def output_law(rule: Rule, *, draft: Any, target: Any) -> np.ndarray:
     """
     draft, target = np.broadcast_arrays(*_validate.law_pair(draft=draft, target=target))
     kept = rule.accepted_mass(draft, target)
+    if isinstance(rule, SharedRecoveryRule):
+        return rule.emitted(kept, draft, target)
     law = np.empty_like(kept)
     for position in np.ndindex(draft.shape[:-1]):
-        law[position] = _emitted(rule, draft[position], target[position], kept[position])
+        law[position] = _by_candidates(rule, draft[position], target[position], kept[position])
     return law
 
 
-def _emitted(rule: Rule, draft: np.ndarray, target: np.ndarray, kept: np.ndarray) -> np.ndarray:
+def _by_candidates(
+    rule: CandidateRule, draft: np.ndarray, target: np.ndarray, kept: np.ndarray
+) -> np.ndarray:
     """Law emitted at one position, from the accepted mass; see `output_law` for the letters."""
     rejected = np.flatnonzero(draft > kept)
     if rejected.size == 0:
@@ -166,9 +168,11 @@ class Emission:
     acceptance_rate : array, shape (...)
         sum_x min(p(x), g(x)), the chance that the drafted token passes.
     total_variation : array, shape (...)
-        TV(out, q): exactly acceptance_rate - sum_x min(p, q) ("gain = cost").
+        TV(out, q), exactly. For a rule with candidates it is what acceptance_rate exceeds plain
+        speculative sampling's sum_x min(p, q) by ("gain = cost").
     kl_bound : array, shape (...)
-        sum over p > q of min(p,g) log(min(p,g)/q), an upper bound of KL(out || q), in nats.
+        An upper bound of KL(out || q) in nats. With candidates: sum over p > q of
+        min(p,g) log(min(p,g)/q), without the emitted law; else KL(out || q) itself.
     """
 
     acceptance_rate: Any
@@ -207,8 +211,13 @@ def emission(rule: Rule, *, draft: Any, target: Any) -> Emission:
 
 def emission_sums(rule: Rule, draft: Any, target: Any, *, xp: Any) -> Emission:
     """`emission` over a namespace and without checks: float64 arrays of one shape (..., V)."""
+    kept = rule.accepted_mass(draft, target, xp=xp)
+    if isinstance(rule, SharedRecoveryRule):
+        law = rule.emitted(kept, draft, target, xp=xp)
+        gain = xp.where(law > target, law - target, 0.0)
+        divergence = kl_term(target, law - target, xp=xp).sum(-1)
+        return Emission(kept.sum(-1), gain.sum(-1), divergence)
     over = draft > target
-    kept = xp.where(over, rule.accepted_mass(draft, target, xp=xp), draft)
     gain = xp.where(over, kept - target, 0.0)
     counted = over & (target > 0)
     log_ratio = log_growth(xp.where(counted, target, 1.0), xp.where(counted, gain, 0.0), xp=xp)

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from cactus_theory import _validate
-from cactus_theory.laws import residual_weights
 from cactus_theory.rules import Rule
 
 
@@ -28,9 +27,9 @@ def verify(
 ) -> tuple[list[int], int]:
     """Verify k drafted tokens: keep a prefix, then add one recovered or bonus token.
 
-    Token i is kept when accept_uniforms[i] * draft[i, token] < g, strictly, so that u = 0 never
-    accepts g = 0. After the first rejection one token is drawn from [h - p]_+; after none, from
-    the target's law at the last position.
+    Token i is kept when accept_uniforms[i] * draft[i, token] < the rule's accepted mass, strictly,
+    so that u = 0 never accepts a mass of 0. After the first rejection one token is drawn from the
+    rule's recovery law; after none, from the target's law at the last position.
 
     Parameters
     ----------
@@ -64,8 +63,8 @@ def verify(
     kept: list[int] = []
     tokens = [_validate.token("tokens", token, len(target[0])) for token in tokens]
     for i, (token, u) in enumerate(zip(tokens, accept_uniforms, strict=True)):
-        if not u * draft[i][token] < rule.boost(target[i][token]):
-            weights = residual_weights(rule, token, draft[i], target[i])
+        if not u * draft[i][token] < rule.threshold(token, draft[i], target[i]):
+            weights = rule.recovery_weights(token, draft[i], target[i])
             if not weights.sum() > 0:  # empty by rounding only: then p = q, and q is the law
                 weights = target[i]
             return [*kept, inverse_cdf(weights, recover_uniform)], i

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from cactus_theory import Rule, output_law
+from cactus_theory import CandidateRule, Rule, output_law
 from cactus_theory.specification import verify
 from proofs_check.claims import Finding, claim, conclude
 from proofs_check.rational import Law, candidate, emitted, laws, overlap, stretched, total_variation
@@ -189,7 +189,7 @@ def one_hot_draft(rejected: Any = None) -> Finding:
     )
 
 
-class Stretch(Rule):
+class Stretch(CandidateRule):
     """g = q + share (1 - q) where q > 0: a rule that stays within the rationals."""
 
     def __init__(self, share: Any) -> None:

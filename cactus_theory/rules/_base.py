@@ -1,4 +1,4 @@
-"""What an acceptance rule is: how far one number of the target lets it raise a drafted token."""
+"""What an acceptance rule is, and its two kinds: by candidate law, and by one recovery for all."""
 
 from __future__ import annotations
 
@@ -9,15 +9,36 @@ import numpy as np
 
 
 class Rule(ABC):
-    """An acceptance rule that boosts the drafted token and shrinks all others in proportion.
+    """When a drafted token is kept, and what is drawn where it is not.
+
+    Token n, drawn from the draft law p, is kept when u * p(n) < m(n), strictly, with u uniform on
+    [0, 1) and m = `accepted_mass` <= p; otherwise a token is drawn from `recovery_weights`,
+    normalised. The law emitted is m + sum over n of (p(n) - m(n)) r_n.
+
+    Objects are immutable and hashable. Methods are formulas over a namespace ``xp`` (numpy, or
+    torch with float64 tensors), so theory and decoder evaluate the same definition.
+    """
+
+    @abstractmethod
+    def accepted_mass(self, draft: Any, target: Any, *, xp: Any = np) -> Any:
+        """m(x) = p(x) * (chance that x passes once drafted), for laws of shape (..., V)."""
+
+    @abstractmethod
+    def recovery_weights(self, token: int, draft: Any, target: Any) -> Any:
+        """Unnormalised law, shape (V,), of what is drawn after `token` was rejected."""
+
+    def threshold(self, token: int, draft: Any, target: Any) -> Any:
+        """What u * p(token) must stay below: m(token), or more where that changes nothing."""
+        return self.accepted_mass(draft, target)[token]
+
+
+class CandidateRule(Rule):
+    """A rule that boosts the drafted token and shrinks all others in proportion.
 
     For a drafted token of target probability q the candidate law h has h(token) = g =
     ``boost(q)`` and h(x) = ``shrink(q)`` * target(x) elsewhere, shrink = (1-g)/(1-q). The token
-    is accepted when u * draft_prob < g with u uniform on [0, 1), strictly; otherwise a token is
-    recovered from [h - draft]_+, normalised.
-
-    Both methods are one formula over a namespace ``xp`` (numpy, or torch with float64 tensors),
-    so theory and decoder evaluate the same definition. Objects are immutable and hashable.
+    is kept when u * p < g; otherwise a token is recovered from [h - p]_+. Such a rule reads one
+    number of the target to accept, and its emitted law is ordered: between q and p everywhere.
     """
 
     @abstractmethod
@@ -34,6 +55,34 @@ class Rule(ABC):
         passes = boosted >= draft_prob
         return xp.where(passes, 1.0, boosted / xp.where(passes, 1.0, draft_prob))
 
-    def accepted_mass(self, draft_prob: Any, target_prob: Any, *, xp: Any = np) -> Any:
-        """min(p, g): the chance that a token is drafted and passes."""
-        return xp.minimum(draft_prob, self.boost(target_prob, xp=xp))
+    def accepted_mass(self, draft: Any, target: Any, *, xp: Any = np) -> Any:
+        """min(p, g)."""
+        return xp.minimum(draft, self.boost(target, xp=xp))
+
+    def threshold(self, token: int, draft: Any, target: Any) -> Any:
+        return self.boost(target[token])
+
+    def recovery_weights(self, token: int, draft: Any, target: Any) -> Any:
+        """[h - p]_+, in the arithmetic of its inputs."""
+        return np.maximum(self.shrink(target[token]) * target - draft, 0)
+
+
+class SharedRecoveryRule(Rule):
+    """A rule that recovers from one law, whichever token was rejected."""
+
+    @abstractmethod
+    def shared_weights(self, draft: Any, target: Any, *, xp: Any = np) -> Any:
+        """Unnormalised recovery law for laws of shape (..., V); read only where mass is lost."""
+
+    def recovery_weights(self, token: int, draft: Any, target: Any) -> Any:
+        return self.shared_weights(draft, target)
+
+    def emitted(self, kept: Any, draft: Any, target: Any, *, xp: Any = np) -> Any:
+        """Law emitted where the mass `kept` was accepted: the lost mass is spread by the weights.
+
+        Where they are empty by rounding (p = q but for the last bits), the target's law speaks.
+        """
+        weights = self.shared_weights(draft, target, xp=xp)
+        total = weights.sum(axis=-1, keepdims=True)
+        share = xp.where(total > 0, weights, target) / xp.where(total > 0, total, 1.0)
+        return kept + (draft - kept).sum(axis=-1, keepdims=True) * share

@@ -55,7 +55,8 @@ def _solve_gain(q: Any, room: Any, delta: Any, *, xp: Any) -> Any:
 
 
 def _solve_complement(q: Any, room: Any, deficit: Any, *, xp: Any) -> Any:
-    """c with log(1/q) - KL(1-c || q) = deficit, a concave function: Newton climbs from below.
+    """c with log(1/q) - KL(1-c || q) = deficit, a concave function: from wherever Newton
+    starts, its first step lands below the root and it climbs from there.
 
     The left side is c L - log(1-c), L = log((1-c)(1-q)/(c q)) being also its slope, so that
     Newton's step is simply c <- (deficit + log(1-c)) / L.

@@ -12,7 +12,7 @@ from cactus_theory import _validate
 from cactus_theory._solution import second_order_boost as second_order_boost
 from cactus_theory.divergences import log_growth
 from cactus_theory.families import KL, Divergence
-from cactus_theory.rules._base import Rule
+from cactus_theory.rules._base import CandidateRule
 
 _KL = KL()
 _DOWN = 1 - 2.0**-49  # more than the roundings of a squared gain
@@ -21,7 +21,7 @@ _BELOW_ONE = 1 - 2.0**-53
 
 
 @dataclass(frozen=True)
-class Cactus(Rule):
+class Cactus(CandidateRule):
     """The rule of the paper: g = min(q + sqrt(2 delta q (1-q)), 1).
 
     Uncapped, the candidate has chi-square divergence from the target of exactly 2 delta, and a KL
@@ -65,7 +65,7 @@ class Cactus(Rule):
 
 
 @dataclass(frozen=True)
-class CactusExact(Rule):
+class CactusExact(CandidateRule):
     """The exact optimum: g is the largest h with D(Bernoulli(h) || Bernoulli(q)) <= delta.
 
     With KL, on improbable tokens it is far more generous than the second-order rule: about
@@ -136,7 +136,7 @@ class CactusExact(Rule):
 
 
 @dataclass(frozen=True)
-class CactusSafe(Rule):
+class CactusSafe(CandidateRule):
     """The safe closed form: g = min(q + sqrt((e^delta - 1) q (1-q)), 1).
 
     Uncapped, the candidate has chi-square divergence e^delta - 1 from the target, and KL is at most

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from cactus_theory.rules._base import Rule
+from cactus_theory.rules._base import CandidateRule
 
 
 @dataclass(frozen=True)
-class SpeculativeSampling(Rule):
+class SpeculativeSampling(CandidateRule):
     """Plain speculative sampling: h is the target itself, g = q, and the target's law is emitted.
 
     References

@@ -15,7 +15,8 @@ from cactus_runtime import (
     SamplingParams,
     decode,
 )
-from cactus_theory import Cactus, CactusExact, SpeculativeSampling, output_law
+from cactus_theory import Cactus, CactusExact, Lenience, SpeculativeSampling, output_law
+from cactus_theory.families import JensenShannon
 
 GREEDY = SamplingParams(temperature=0)
 RULES = [SpeculativeSampling(), Cactus(1.0), CactusExact(1.0)]
@@ -462,7 +463,9 @@ def options():
         ({"max_new_tokens": 2.0}, TypeError, "max_new_tokens"),
         ({"num_draft_tokens": -1}, ValueError, "num_draft_tokens must be an integer >= 0, got -1"),
         ({"num_draft_tokens": True}, TypeError, "num_draft_tokens"),
-        ({"rule": 0.5}, TypeError, "rule must be a cactus_theory Rule, got 0.5"),
+        ({"rule": 0.5}, TypeError, "rule must be a rule with candidates .* got 0.5"),
+        ({"rule": Lenience(0.5)}, TypeError, "got Lenience"),
+        ({"rule": CactusExact(0.5, JensenShannon())}, TypeError, "JensenShannon"),
         ({"sampling": 0.7}, TypeError, "sampling must be SamplingParams, got 0.7"),
         ({"seed": -1}, ValueError, r"seed must lie in \[0, 2\*\*64\), got -1"),
         ({"seed": "x"}, TypeError, "seed must be an integer, got 'x'"),

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from cactus_theory import (
     Cactus,
     CactusExact,
+    CandidateRule,
     Rule,
     SpeculativeSampling,
     acceptance_rate,
@@ -33,7 +34,7 @@ from cactus_theory.testing import pairs, rules
 HALF = Fraction(1, 2)
 
 
-class Remembered(Rule):
+class Remembered(CandidateRule):
     """A rule that solves each root once; an enumeration asks for the same few again and again."""
 
     def __init__(self, rule: Rule) -> None:

@@ -1,0 +1,193 @@
+"""Rules in use elsewhere, for comparison: lenience, mixture, typical acceptance, top-k.
+
+None of them bounds a divergence by design; what each emits is exact all the same.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cactus_theory import _validate
+from cactus_theory.rules._base import SharedRecoveryRule
+
+
+@dataclass(frozen=True)
+class Lenience(SharedRecoveryRule):
+    """Accept with min(1, q / (l p)), recover from [q - p]_+. Emits at most q / l anywhere.
+
+    Parameters
+    ----------
+    lenience : float
+        l in (0, 1]; 1 is plain speculative sampling.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is not.
+
+    References
+    ----------
+    Leviathan, Kalman and Matias (2023), appendix A.5.
+
+    Examples
+    --------
+    >>> Lenience(0.5).accepted_mass(np.array([0.9, 0.1]), np.array([0.3, 0.7]))
+    array([0.6, 0.1])
+    """
+
+    lenience: float
+
+    def __post_init__(self) -> None:
+        value = _validate.budget("lenience", self.lenience)
+        if not 0 < value <= 1:
+            raise ValueError(f"lenience must lie in (0, 1], got {self.lenience!r}")
+        object.__setattr__(self, "lenience", value)
+
+    def accepted_mass(self, draft: Any, target: Any, *, xp: Any = np) -> Any:
+        # l * p and q compared without dividing, which could overflow
+        kept = self.lenience * draft <= target
+        return xp.where(kept, draft, xp.where(kept, 0.0, target) / self.lenience)
+
+    def shared_weights(self, draft: Any, target: Any, *, xp: Any = np) -> Any:
+        return xp.where(target > draft, target - draft, 0.0)
+
+
+@dataclass(frozen=True)
+class Mixture(SharedRecoveryRule):
+    """Speculative sampling towards h = w q + (1 - w) p, which is the law emitted.
+
+    Parameters
+    ----------
+    weight : float
+        w in [0, 1]: 1 is plain speculative sampling, 0 accepts everything.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is not.
+
+    Examples
+    --------
+    >>> Mixture(0.5).accepted_mass(np.array([0.75, 0.25]), np.array([0.5, 0.5]))
+    array([0.625, 0.25 ])
+    """
+
+    weight: float
+
+    def __post_init__(self) -> None:
+        value = _validate.budget("weight", self.weight)
+        if value > 1:
+            raise ValueError(f"weight must lie in [0, 1], got {self.weight!r}")
+        object.__setattr__(self, "weight", value)
+
+    def accepted_mass(self, draft: Any, target: Any, *, xp: Any = np) -> Any:
+        mixed = self.weight * target + (1 - self.weight) * draft
+        return xp.where(draft > target, xp.minimum(mixed, draft), draft)
+
+    def shared_weights(self, draft: Any, target: Any, *, xp: Any = np) -> Any:
+        return xp.where(target > draft, target - draft, 0.0)
+
+
+@dataclass(frozen=True)
+class TypicalAcceptance(SharedRecoveryRule):
+    """Keep any token with q(n) > min(epsilon, alpha e^{-H(q)}); else emit the target's argmax.
+
+    The test ignores the draft's law. As an optimisation it bounds a cross-entropy, which is
+    linear in h, so its optimum is a one-hot law (Proposition 4): the entropy term rewards
+    collapse. The first of equal maxima is emitted.
+
+    Parameters
+    ----------
+    epsilon : float
+        In (0, 1].
+    alpha : float, optional
+        In (0, 1]; default sqrt(epsilon).
+
+    Raises
+    ------
+    TypeError, ValueError
+        If they are not.
+
+    References
+    ----------
+    Medusa (Cai et al. 2024); Proposition 4 of Hao and Mou (2026).
+
+    Examples
+    --------
+    >>> rule = TypicalAcceptance()
+    >>> rule.accepted_mass(np.array([0.5, 0.5, 0.0]), np.array([0.9, 0.05, 0.05]))
+    array([0.5, 0. , 0. ])
+    """
+
+    epsilon: float = 0.09
+    alpha: float | None = None
+
+    def __post_init__(self) -> None:
+        alpha = math.sqrt(max(self.epsilon, 0)) if self.alpha is None else self.alpha
+        for name, value in (("epsilon", self.epsilon), ("alpha", alpha)):
+            if not 0 < _validate.budget(name, value) <= 1:
+                raise ValueError(f"{name} must lie in (0, 1], got {value!r}")
+        object.__setattr__(self, "epsilon", float(self.epsilon))
+        object.__setattr__(self, "alpha", float(alpha))
+
+    def accepted_mass(self, draft: Any, target: Any, *, xp: Any = np) -> Any:
+        logs = xp.log(xp.where(target > 0, target, 1.0))
+        typical = self.alpha * xp.exp((target * logs).sum(axis=-1))
+        threshold = xp.where(typical < self.epsilon, typical, self.epsilon)
+        return xp.where(target > threshold[..., None], draft, 0.0)
+
+    def shared_weights(self, draft: Any, target: Any, *, xp: Any = np) -> Any:
+        best = target == xp.amax(target, axis=-1, keepdims=True)
+        first = best & (xp.cumsum(best, axis=-1) == 1)
+        return xp.where(first, 1.0, 0.0)
+
+
+@dataclass(frozen=True)
+class TopKAcceptance(SharedRecoveryRule):
+    """Keep any token among the target's k most probable; recover from [1{top k} - p]_+.
+
+    Ties of the k-th are kept too; a token of target probability 0 never is.
+
+    Parameters
+    ----------
+    k : int
+        >= 1.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is not.
+
+    Examples
+    --------
+    >>> TopKAcceptance(1).accepted_mass(np.array([0.5, 0.5]), np.array([0.4, 0.6]))
+    array([0. , 0.5])
+    """
+
+    k: int
+
+    def __post_init__(self) -> None:
+        if isinstance(self.k, bool) or not isinstance(self.k, (int, np.integer)):
+            raise TypeError(f"k must be an integer >= 1, got {self.k!r}")
+        if self.k < 1:
+            raise ValueError(f"k must be an integer >= 1, got {self.k!r}")
+
+    def accepted_mass(self, draft: Any, target: Any, *, xp: Any = np) -> Any:
+        return xp.where(self._among(target, xp), draft, 0.0)
+
+    def shared_weights(self, draft: Any, target: Any, *, xp: Any = np) -> Any:
+        return xp.where(self._among(target, xp), 1.0 - draft, 0.0)
+
+    def _among(self, target: Any, xp: Any) -> Any:
+        size = target.shape[-1]
+        if self.k >= size:
+            return target > 0
+        if xp is np:
+            kth = np.partition(target, size - self.k, axis=-1)[..., size - self.k, None]
+        else:
+            kth = target.topk(self.k, dim=-1).values[..., -1:]
+        return (target >= kth) & (target > 0)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 SUM_TOLERANCE = 1e-6  # a float32 softmax over 152,000 tokens stays within it
-LARGEST_BUDGET = 1e100  # its square is still a number; above 745 every budget means the same
+LARGEST_BUDGET = 1e100  # its square is still a number
 
 
 def budget(name: str, value: Any) -> float:

@@ -1,7 +1,8 @@
 r"""The budget that gives what one wants: acceptance, or a cost of the emitted law.
 
-Knows rule families as callables delta -> Rule. `delta` is the budget of one candidate; that the
-functions below ask what it does to the emitted law is exactly because it does not bound it.
+Knows rule families as callables from delta to a `CandidateRule`. `delta` is the budget of one
+candidate; that the functions below must ask what it does to the emitted law is exactly because it
+does not bound it.
 
 All of it rests on monotonicity. In the notation of `cactus_theory.laws`, with t = p/q,
 Z(c) = sum_x q(x) [c - t(x)]_+ and w(n) = p(n) - g(n) for a token that may be rejected,
@@ -29,9 +30,9 @@ from cactus_theory import _validate
 from cactus_theory.divergences import binary_kl
 from cactus_theory.divergences import kl as kl_divergence
 from cactus_theory.laws import emission, output_law
-from cactus_theory.rules import Cactus, CactusExact, Rule
+from cactus_theory.rules import Cactus, CactusExact, CandidateRule
 
-RuleFamily = Callable[[float], Rule]
+RuleFamily = Callable[[float], CandidateRule]
 
 _SMALLEST = 1e-60  # nats
 _STEP = 16.0
@@ -43,7 +44,8 @@ _SLACK = 1e-12  # sums over a vocabulary agree to about this
 def delta_for_sure_acceptance(rule_type: RuleFamily, *, draft_prob: Any, target_prob: Any) -> Any:
     """The least delta at which a token of draft probability p and target probability q passes.
 
-    The least delta with g(q) >= p: 0 where p <= q, inf where q = 0 < p, and elsewhere
+    The least delta with g(q) >= p: 0 where p <= q; inf where q = 0 < p, or where it would exceed
+    1e100, which no rule takes; and elsewhere
 
     * `Cactus`: (p - q)^2 / (2 q (1-q));
     * `CactusExact`: `binary_kl`(p, q);
@@ -51,7 +53,7 @@ def delta_for_sure_acceptance(rule_type: RuleFamily, *, draft_prob: Any, target_
 
     Parameters
     ----------
-    rule_type : callable, delta -> Rule
+    rule_type : callable, delta -> CandidateRule
     draft_prob, target_prob : array_like, broadcastable
         p and q, in [0, 1].
 
@@ -87,9 +89,10 @@ def delta_for_sure_acceptance(rule_type: RuleFamily, *, draft_prob: Any, target_
         above = p[solved] + _ULPS * np.spacing(p[solved])
         with np.errstate(over="ignore"):
             least = _CLOSED[rule_type](above, q[solved])
+        least = np.maximum(least, np.finfo(np.float64).tiny)  # it may underflow, but is not 0
         delta[solved] = np.where(least <= _validate.LARGEST_BUDGET, least, np.inf)
     else:
-        for place in zip(*np.nonzero(solved), strict=True):
+        for place in map(tuple, np.argwhere(solved)):
             delta[place] = _least_delta(rule_type, float(p[place]), float(q[place]))
     return delta[()]
 
@@ -103,7 +106,7 @@ def delta_for_acceptance_rate(
     ----------
     rate : float
         Mean of sum_x min(p, g) over the leading axes.
-    rule_type : callable, delta -> Rule
+    rule_type : callable, delta -> CandidateRule
         `Cactus`, `CactusExact`, or any family whose boosts do not fall as delta grows.
     draft, target : array_like, shape (..., V)
         Laws p and q; leading axes broadcast.
@@ -252,8 +255,7 @@ def _second_order_delta(above: np.ndarray, q: np.ndarray) -> np.ndarray:
 
 
 def _exact_delta(above: np.ndarray, q: np.ndarray) -> np.ndarray:
-    inside = binary_kl(np.minimum(above, 1.0), q)
-    return np.where(above < 1, inside, -np.log(q)) * (1 + 2.0**-50)
+    return binary_kl(np.minimum(above, 1.0), q) * (1 + 2.0**-50)
 
 
 _CLOSED: dict[Any, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {

@@ -8,7 +8,8 @@ accepted, block positions, the ledger. Suppose that for every t
 
 1. whether the lossy rule is used at t, and c_t, what the ledger is charged for it, are functions
    of F_(t-1): of the past, not of the token drafted at t or later, nor of a later cost;
-2. the draft token of t, if there is one, was drawn from a law that is a function of F_(t-1) too;
+2. so are whether t has a draft token at all and the law that token was drawn from (a token once
+   drawn is verified: dropping it after a look at it is another law);
 3. c_t >= KL(out_t || q_t), out_t being the emitted law of that position under the rule in use
    (0 where the position is lossless: a bonus or plain token, or speculative sampling);
 4. on every path sum_t c_t <= B.
@@ -34,11 +35,12 @@ What this asks of a decoder:
   only if they are the past. So `budget_stop` reads a block from its front and lets no position
   depend on a cost after it. A plan that saves early positions for dearer later ones peeks at tokens
   that are not yet verified, breaks 1, and breaks the guarantee.
-* **The O(V) bound serves as the cost** (`Emission.kl_bound`): on p > q the emitted law is
-  min(p, g) >= q, elsewhere it is <= q, so the terms out log(out/q) left out of the bound are
-  <= 0; hence 3 holds. It only spends the budget sooner.
+* **The O(V) bound serves as the cost** (`Emission.kl_bound`): with candidates, the emitted law is
+  min(p, g) >= q on p > q and <= q elsewhere, so the terms out log(out/q) left out of the bound
+  are <= 0; hence 3 holds. It only spends the budget sooner. Of a rule without candidates it is
+  the KL itself, inf where the target's support is left: never within a budget.
 * **A smaller boost is covered by the charge for a larger one**, also one chosen by looking at the
-  drafted token: divergence is monotone in every boost (see `cactus_theory.inverse`).
+  drafted token: with candidates, divergence is monotone in every boost (see `inverse`).
 
 "Target" is the target after temperature and filters. Costs are taken as given: their own rounding
 (about V ulp) is not covered, that of the ledger is.
@@ -51,7 +53,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Ledger:
     """What a sequence has been charged, and what it may be charged at most.
 

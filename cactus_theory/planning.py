@@ -227,7 +227,7 @@ def break_even_acceptance(
     if k == 1:
         return cost - 1
     root: Any = brentq(
-        lambda rate: float(_tokens(rate, k)) - cost, 0.0, 1.0, xtol=1e-15, rtol=2.0**-50
+        lambda rate: float(_tokens(rate, k)) - cost, 0.0, 1.0, xtol=1e-15, rtol=np.float64(2.0**-50)
     )
     return root
 

@@ -41,8 +41,8 @@ class Divergence(ABC):
 
     @property
     def _evaluation_ulps(self) -> float:
-        """Relative error allowed to `_binary`, in units of 2**-52; below 9 was seen."""
-        return 20.0
+        """Relative error allowed to `_binary`, in units of 2**-52; below 5 was seen."""
+        return 12.0
 
     def generator(self, t: Any) -> Any:
         """f(t), normalised to f(1) = f'(1) = 0 (total variation has a kink there).
@@ -65,7 +65,8 @@ class Divergence(ABC):
         t = np.asarray(t, dtype=np.float64)
         if not (np.isfinite(t) & (t >= 0)).all():
             raise ValueError(f"t must be finite and >= 0, got {t!r}")
-        return self._term(t, np.ones_like(t), t - 1)[()]
+        with np.errstate(over="ignore"):  # of a threshold far above any probability
+            return self._term(t, np.ones_like(t), t - 1)[()]
 
     def between(self, p: Any, q: Any) -> Any:
         """D(p || q) = sum_x q(x) f(p(x) / q(x)).
@@ -233,9 +234,10 @@ class ClosedForm(Divergence):
         complement = xp.where(complement < room, complement, room)
         complement = xp.where(still, 1 - target_prob, xp.where(sure, 0.0, complement))
         ratio = xp.where(still, 1.0, xp.where(sure, 0.0, xp.clip(ratio, 0.0, 1.0)))
-        return value, complement, ratio
+        return value[()], complement[()], ratio[()]
 
     def optimum(self, target_prob: Any, delta: Any) -> Optimum:
+        """`Divergence.optimum` by the closed form; 1 - g has full relative precision as well."""
         q, delta = _arguments(target_prob, delta)
         value, complement, _ = self.solve(q, delta)
         return solution(
@@ -247,8 +249,6 @@ class ClosedForm(Divergence):
             ulps=8,
             curvature=self.curvature,
         )
-
-    optimum.__doc__ = Divergence.optimum.__doc__
 
 
 def _arguments(target_prob: Any, delta: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -49,7 +49,9 @@ def _pieces(value: Fraction, bits: tuple[int, ...]) -> tuple[float, ...]:
 
 _ATANH = tuple(_pieces(Fraction(1, 2 * k + 1), (52,)) for k in range(22))
 # 42 bits times an exponent of at most 11 bits make an exact product.
-_LN2 = _pieces(sum(Fraction(2, (2 * k + 1) * 3 ** (2 * k + 1)) for k in range(60)), (42, 84))
+_LN2 = _pieces(
+    sum((Fraction(2, (2 * k + 1) * 3 ** (2 * k + 1)) for k in range(60)), Fraction(0)), (42, 84)
+)
 
 
 def _two_sum(a, b):

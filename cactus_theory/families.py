@@ -38,7 +38,7 @@ class KL(Divergence):
     """
 
     def _term(self, p: Any, q: Any, gain: Any) -> Any:
-        return kl_term(q, gain)
+        return _kl_term(p, q, gain)
 
     def optimum(self, target_prob: Any, delta: Any) -> Optimum:
         """That of `exact_optimum`."""
@@ -63,11 +63,11 @@ class ReverseKL(Divergence):
     Examples
     --------
     >>> round(float(ReverseKL().optimum(1e-4, 1.0).value), 4)
-    0.632
+    0.6325
     """
 
     def _term(self, p: Any, q: Any, gain: Any) -> Any:
-        return kl_term(p, -gain)
+        return _kl_term(q, p, -gain)
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class JensenShannon(Divergence):
 
     def _term(self, p: Any, q: Any, gain: Any) -> Any:
         middle = p / 2 + q / 2
-        return (kl_term(middle, gain / 2) + kl_term(middle, -gain / 2)) / 2
+        return (_kl_term(p, middle, gain / 2) + _kl_term(q, middle, -gain / 2)) / 2
 
 
 @dataclass(frozen=True)
@@ -176,6 +176,13 @@ class SquaredHellinger(ClosedForm):
         root = xp.sqrt(q) * keep + xp.sqrt(room) * spread
         rest = left / (xp.sqrt(room) * keep + xp.sqrt(q) * spread)
         return root * root, rest * rest, rest * rest / room
+
+
+def _kl_term(p: Any, q: Any, gain: Any) -> Any:
+    """p log(p/q) - gain; where p is far below q, gain no longer says what p is."""
+    far = (p > 0) & (p < q / 2)
+    log = np.log(np.where(far, p, 1.0) / np.where(far, q, 1.0))
+    return np.where(far, p * log - gain, kl_term(q, gain))
 
 
 def _sum(*terms: Any) -> Any:

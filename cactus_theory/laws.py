@@ -14,7 +14,7 @@ import numpy as np
 
 from cactus_theory import _validate
 from cactus_theory.divergences import kl_term, log_growth
-from cactus_theory.rules import CandidateRule, Rule, SharedRecoveryRule
+from cactus_theory.rules import CandidateRule, Rule
 
 
 def residual_distribution(rule: Rule, token: int, *, draft: Any, target: Any) -> np.ndarray:
@@ -108,7 +108,7 @@ def output_law(rule: Rule, *, draft: Any, target: Any) -> np.ndarray:
     """
     draft, target = np.broadcast_arrays(*_validate.law_pair(draft=draft, target=target))
     kept = rule.accepted_mass(draft, target)
-    if isinstance(rule, SharedRecoveryRule):
+    if not isinstance(rule, CandidateRule):
         return rule.emitted(kept, draft, target)
     law = np.empty_like(kept)
     for position in np.ndindex(draft.shape[:-1]):
@@ -212,7 +212,7 @@ def emission(rule: Rule, *, draft: Any, target: Any) -> Emission:
 def emission_sums(rule: Rule, draft: Any, target: Any, *, xp: Any) -> Emission:
     """`emission` over a namespace and without checks: float64 arrays of one shape (..., V)."""
     kept = rule.accepted_mass(draft, target, xp=xp)
-    if isinstance(rule, SharedRecoveryRule):
+    if not isinstance(rule, CandidateRule):
         law = rule.emitted(kept, draft, target, xp=xp)
         gain = xp.where(law > target, law - target, 0.0)
         divergence = kl_term(target, law - target, xp=xp).sum(-1)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from cactus_theory import CandidateRule, Rule, output_law
+from cactus_theory import CandidateRule, output_law
 from cactus_theory.specification import verify
 from proofs_check.claims import Finding, claim, conclude
 from proofs_check.rational import Law, candidate, emitted, laws, overlap, stretched, total_variation
@@ -222,7 +222,7 @@ def specification_law(asked: Fraction = Fraction(1, 3)) -> Finding:
     return Finding("holds", f"{cases} laws, equal as rationals")
 
 
-def enumerated(rule: Rule, draft: Law, target: Law) -> Law:
+def enumerated(rule: CandidateRule, draft: Law, target: Law) -> Law:
     """The law of the first token `verify` emits, by the cells on which it is constant."""
     law = [Fraction(0)] * len(draft)
     laws_ = np.array([draft], dtype=object), np.array([target, target], dtype=object)

@@ -31,6 +31,21 @@ class Rule(ABC):
         """What u * p(token) must stay below: m(token), or more where that changes nothing."""
         return self.accepted_mass(draft, target)[token]
 
+    def emitted(self, kept: Any, draft: Any, target: Any, *, xp: Any = np) -> Any:
+        """Law emitted where the mass `kept` was accepted; here by the definition, O(V^2).
+
+        Where recovery weights are empty by rounding (p = q but for the last bits), the target's
+        law speaks.
+        """
+        law = np.array(kept, dtype=np.float64)
+        lost = np.asarray(draft - kept)
+        for *position, token in np.argwhere(lost > 0):
+            at = tuple(position)
+            weights = self.recovery_weights(int(token), draft[at], target[at])
+            total = weights.sum()
+            law[at] += lost[(*at, token)] * (weights / total if total > 0 else target[at])
+        return law
+
 
 class CandidateRule(Rule):
     """A rule that boosts the drafted token and shrinks all others in proportion.
@@ -78,10 +93,7 @@ class SharedRecoveryRule(Rule):
         return self.shared_weights(draft, target)
 
     def emitted(self, kept: Any, draft: Any, target: Any, *, xp: Any = np) -> Any:
-        """Law emitted where the mass `kept` was accepted: the lost mass is spread by the weights.
-
-        Where they are empty by rounding (p = q but for the last bits), the target's law speaks.
-        """
+        """The lost mass is spread by the one recovery law."""
         weights = self.shared_weights(draft, target, xp=xp)
         total = weights.sum(axis=-1, keepdims=True)
         share = xp.where(total > 0, weights, target) / xp.where(total > 0, total, 1.0)

@@ -120,7 +120,9 @@ class CactusExact(CandidateRule):
 
     def accepted_mass(self, draft_prob: Any, target_prob: Any, *, xp: Any = np) -> Any:
         if self.divergence != _KL:
-            return super().accepted_mass(draft_prob, target_prob, xp=xp)
+            if xp is not np:
+                return super().accepted_mass(draft_prob, target_prob, xp=xp)
+            return self._mass_by_cost(*np.broadcast_arrays(draft_prob, target_prob))
         # A token of p log(p/q) <= delta is within the budget as it stands (its KL is less still);
         # on a whole vocabulary that leaves a handful of roots to find.
         draft_prob, target_prob = xp.asarray(draft_prob), xp.asarray(target_prob)
@@ -132,6 +134,18 @@ class CactusExact(CandidateRule):
         mass = xp.where(needed, 0.0, draft_prob)
         if needed.any():
             mass[needed] = xp.minimum(draft_prob[needed], self.boost(target_prob[needed], xp=xp))
+        return mass[()]
+
+    def _mass_by_cost(self, draft_prob: np.ndarray, target_prob: np.ndarray) -> Any:
+        """min(p, g), with a root only where p itself is not within the budget."""
+        raised = draft_prob > target_prob
+        p = np.where(raised, np.minimum(draft_prob, 1.0), 0.5)
+        q = np.where(raised, target_prob, 0.5)
+        spends = self.divergence.binary(p, q) >= (1 - 1e-9) * self.delta  # a margin for rounding
+        needed = raised & (spends | (target_prob <= 0))
+        mass = np.where(needed, 0.0, draft_prob)
+        if needed.any():
+            mass[needed] = np.minimum(draft_prob[needed], self.boost(target_prob[needed]))
         return mass[()]
 
 

@@ -122,7 +122,7 @@ class Clamp(SharedRecoveryRule):
         tokens = _Sorted(draft, target)
         over = (draft > target) & (target > 0)
 
-        def spent(log_level: float) -> float:
+        def spent(log_level: float) -> Any:
             kept = np.minimum(draft, np.exp(log_level) * target)
             law = np.maximum(kept, tokens.lower_level((draft - kept).sum()) * target)
             return self.divergence.between(law, target)
@@ -132,7 +132,7 @@ class Clamp(SharedRecoveryRule):
         highest = np.log(draft[over] / target[over]).max() + _MARGIN
         if spent(highest) <= self.epsilon:
             return float(np.exp(highest))
-        level = brentq(lambda x: spent(x) - self.epsilon, 0.0, highest, xtol=_MARGIN, rtol=_MARGIN)
+        level: Any = brentq(lambda x: spent(x) - self.epsilon, 0.0, highest, xtol=_MARGIN)
         step = _MARGIN
         while spent(level) > self.epsilon and level > 0:
             level, step = max(level - step, 0.0), 2 * step
@@ -158,7 +158,8 @@ class _Sorted:
         if not self.ratio.size:
             return 1.0
         last = np.searchsorted(self.height[: self.ratio.size], lost, side="right") - 1
-        return min(self.ratio[last] + (lost - self.height[last]) / self.mass[last], 1.0)
+        level = self.ratio[last] + (lost - self.height[last]) / self.mass[last]
+        return min(float(level), 1.0)
 
     def filling(self, lost: float) -> np.ndarray:
         """[b q - p]_+ where it sums to `lost`."""

@@ -13,6 +13,7 @@ from cactus_theory import (
     Lenience,
     Mixture,
     OneLevelRecovery,
+    Rule,
     SpeculativeSampling,
     TopKAcceptance,
     TypicalAcceptance,
@@ -199,3 +200,22 @@ def test_the_residual_of_a_shared_rule_is_its_recovery_law():
 def test_a_wrong_parameter_is_named_with_its_value(make, error, words):
     with pytest.raises(error, match=words):
         make()
+
+
+class Threshold(Rule):
+    """A user's rule of neither kind: keep where q >= p / 2, recover by what was rejected."""
+
+    def accepted_mass(self, draft, target, *, xp=np):
+        return xp.where(target >= draft / 2, draft, 0.0)
+
+    def recovery_weights(self, token, draft, target):
+        return np.where(np.arange(len(draft)) == token, 0.0, target)
+
+
+@given(pair=pairs(max_size=6))
+def test_a_rule_of_neither_kind_has_exact_laws_too(pair):
+    p, q = pair
+    law = output_law(Threshold(), draft=p, target=q)
+    np.testing.assert_allclose(law, literal_law(Threshold(), p, q), rtol=1e-12, atol=1e-15)
+    cost = emission(Threshold(), draft=p, target=q)
+    assert cost.total_variation == pytest.approx(total_variation(law, q), abs=1e-12)

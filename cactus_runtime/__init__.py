@@ -3,6 +3,7 @@
 Needs the extra ``runtime`` (torch, transformers).
 """
 
+from cactus_runtime import _requires as _requires
 from cactus_runtime.context import NonFiniteLogitsError as NonFiniteLogitsError
 from cactus_runtime.decode import Decoder as Decoder
 from cactus_runtime.decode import decode as decode

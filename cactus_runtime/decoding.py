@@ -16,6 +16,7 @@ from cactus_runtime.sampling import SamplingParams
 from cactus_runtime.statistics import Block, DecodeResult, FinishReason, Origin, Seconds, Token
 from cactus_runtime.text import TextStream
 from cactus_runtime.verification import block_emission, verify
+from cactus_theory.ledger import Ledger, budget_stop
 from cactus_theory.rules import CandidateRule
 
 
@@ -31,6 +32,7 @@ class Request:
     seed: int | None
     stop: tuple[str, ...]
     eos_token_ids: frozenset[int]
+    budget: Ledger
 
 
 class Decoding(Iterator[Token]):
@@ -56,6 +58,7 @@ class Decoding(Iterator[Token]):
         self._origins: list[Origin] = []
         self._blocks: list[Block] = []
         self._seconds = Seconds()
+        self._ledger = request.budget
         self._finish_reason: FinishReason | None = None
         self._pending = self._run()
 
@@ -101,6 +104,9 @@ class Decoding(Iterator[Token]):
         verified = time.perf_counter()
         emitted = self._commit(tokens, accepted, len(proposal.tokens))
         kept = costs[: len(emitted)]
+        self._ledger = self._ledger.spend(
+            total_variations=[cost[1] for cost in kept], kls=[cost[2] for cost in kept]
+        )
         self._blocks.append(
             Block(
                 drafted=len(proposal.tokens),
@@ -135,11 +141,21 @@ class Decoding(Iterator[Token]):
 
     def _verify(
         self, proposal: Proposal, logits: torch.Tensor
-    ) -> tuple[list[int], int, list[list[float]]]:
-        """Emitted tokens, how many were drafted, and the cost of each verified position."""
+    ) -> tuple[list[int], int, list[tuple[float, float, float]]]:
+        """Emitted tokens, how many were drafted, and the cost of each verified position.
+
+        A position whose cost would take the ledger past its budget is verified losslessly, and
+        so are those after it: `budget_stop` says why a later one must not be weighed against it.
+        """
         drafts = proposal.tokens.unsqueeze(0)
         probs = None if proposal.probs is None else proposal.probs.unsqueeze(0)
         count, rule = drafts.shape[1], self._request.rule
+        cost = block_emission(rule, drafts, draft_probs=probs, target_logits=logits)
+        rates, distances, divergences = (
+            values[0].tolist()
+            for values in (cost.acceptance_rate, cost.total_variation, cost.kl_bound)
+        )
+        allowed = budget_stop(self._ledger, total_variations=distances, kls=divergences)
         outcome = verify(
             rule,
             drafts,
@@ -147,12 +163,14 @@ class Decoding(Iterator[Token]):
             target_logits=logits,
             accept_uniforms=self._uniforms(Purpose.ACCEPT, count).unsqueeze(0),
             recover_uniforms=self._uniforms(Purpose.RECOVER, 1),
+            lossy=torch.arange(count, device=drafts.device).unsqueeze(0) < allowed,
         )
-        cost = block_emission(rule, drafts, draft_probs=probs, target_logits=logits)
         accepted = int(outcome.accepted)
         tokens = [*drafts[0, :accepted].tolist(), int(outcome.last_token)]
-        costs = torch.stack([cost.acceptance_rate, cost.total_variation, cost.kl_bound], dim=-1)
-        return tokens, accepted, costs[0, : accepted + 1].tolist()
+        costs = list(zip(rates, distances, divergences, strict=True))
+        # Lossless, a position accepts less by just what it would have cost ("gain = cost").
+        costs[allowed:] = [(rate - distance, 0.0, 0.0) for rate, distance, _ in costs[allowed:]]
+        return tokens, accepted, costs[: accepted + 1]
 
     def _commit(self, tokens: list[int], accepted: int, drafted: int) -> list[Token]:
         """Append the block's tokens up to the one that ends the text."""

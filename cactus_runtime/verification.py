@@ -40,6 +40,7 @@ def verify(
     target_logits: torch.Tensor,
     accept_uniforms: torch.Tensor,
     recover_uniforms: torch.Tensor,
+    lossy: torch.Tensor | None = None,
 ) -> Verification:
     """Keep a prefix of each row's drafted tokens and draw one more token.
 
@@ -54,6 +55,9 @@ def verify(
         After temperature and filters; -inf excludes a token. At least float32.
     accept_uniforms : float64 tensor, shape (B, k)
     recover_uniforms : float64 tensor, shape (B,)
+    lossy : bool tensor, shape (B, k), optional
+        Where the rule applies; elsewhere the position is verified by plain speculative sampling.
+        Default everywhere.
 
     Returns
     -------
@@ -76,7 +80,7 @@ def verify(
     >>> block.accepted.tolist(), block.last_token.tolist()
     ([1], [0])
     """
-    _check_shapes(tokens, draft_probs, target_logits, accept_uniforms, recover_uniforms)
+    _check_shapes(tokens, draft_probs, target_logits, accept_uniforms, recover_uniforms, lossy)
     batch, num_drafts = tokens.shape
     rows = torch.arange(batch, device=tokens.device)
     if num_drafts == 0:
@@ -91,13 +95,19 @@ def verify(
         draft_prob = torch.ones_like(target_prob)
     else:
         draft_prob = draft_probs.gather(-1, index).squeeze(-1).double()
-    passes = accept_uniforms * draft_prob < rule.boost(target_prob, xp=torch)
+    boosted = rule.boost(target_prob, xp=torch)
+    if lossy is not None:
+        boosted = torch.where(lossy, boosted, target_prob)
+    passes = accept_uniforms * draft_prob < boosted
     accepted = passes.long().cumprod(-1).sum(-1)
 
     first = accepted.clamp(max=num_drafts - 1)
     rejected_token = tokens[rows, first].unsqueeze(-1)
     target_row = target_logits[rows, accepted].double().softmax(-1)
-    residual = rule.shrink(target_prob[rows, first], xp=torch).unsqueeze(-1) * target_row
+    shrink = rule.shrink(target_prob[rows, first], xp=torch)
+    if lossy is not None:
+        shrink = torch.where(lossy[rows, first], shrink, 1.0)
+    residual = shrink.unsqueeze(-1) * target_row
     if draft_probs is not None:
         residual = (residual - draft_probs[rows, first]).clamp(min=0.0)
     residual = residual.scatter(-1, rejected_token, 0.0)  # a rejected token has g < p
@@ -137,7 +147,9 @@ def block_emission(
     return emission_sums(rule, draft, target, xp=torch)
 
 
-def _check_shapes(tokens, draft_probs, target_logits, accept_uniforms, recover_uniforms) -> None:
+def _check_shapes(
+    tokens, draft_probs, target_logits, accept_uniforms, recover_uniforms, lossy
+) -> None:
     if tokens.ndim != 2:
         raise ValueError(f"tokens must have shape (B, k), got {tuple(tokens.shape)}")
     batch, num_drafts = tokens.shape
@@ -151,6 +163,7 @@ def _check_shapes(tokens, draft_probs, target_logits, accept_uniforms, recover_u
         "draft_probs": (draft_probs, (batch, num_drafts, vocabulary)),
         "accept_uniforms": (accept_uniforms, (batch, num_drafts)),
         "recover_uniforms": (recover_uniforms, (batch,)),
+        "lossy": (lossy, (batch, num_drafts)),
     }
     for name, (tensor, shape) in wanted.items():
         if tensor is not None and tuple(tensor.shape) != shape:

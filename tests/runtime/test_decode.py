@@ -426,6 +426,37 @@ def test_non_finite_logits_name_the_model_and_the_position(random_model, role, p
         stream.finish()
 
 
+@pytest.mark.parametrize("budget", [0.0, 0.3, 2.0, 1e6])
+@pytest.mark.parametrize("name", ["max_kl", "max_total_variation"])
+@pytest.mark.parametrize("rule", [Cactus(0.5), CactusExact(0.5)], ids=str)
+def test_a_budget_is_never_passed_and_is_used(random_pair, rule, name, budget):
+    decoder = Decoder(random_pair[0], draft=random_pair[1])
+    spent = {"max_kl": "kl_bound", "max_total_variation": "total_variation"}[name]
+    for seed in range(4):
+        options = {"rule": rule, "max_new_tokens": 40, "seed": seed, "num_draft_tokens": 3}
+        result = decoder.stream([1, 2], **options, **{name: budget}).finish()
+        assert getattr(result, spent) <= budget
+        free = decoder.stream([1, 2], **options).finish()
+        if getattr(free, spent) <= budget:
+            assert result.tokens == free.tokens
+        plain = decoder.stream([1, 2], **{**options, "rule": SpeculativeSampling()}).finish()
+        if budget == 0:
+            assert result.tokens == plain.tokens
+        elif budget < getattr(free, spent):
+            assert getattr(result, spent) > budget / 10
+
+
+def test_the_account_of_a_lossless_position_is_that_of_speculative_sampling(random_pair):
+    decoder = Decoder(random_pair[0], draft=random_pair[1])
+    options = {"max_new_tokens": 40, "seed": 1}
+    stopped = decoder.stream([1, 2], rule=Cactus(0.5), max_kl=0.0, **options).finish()
+    plain = decoder.stream([1, 2], rule=SpeculativeSampling(), **options).finish()
+    for a, b in zip(stopped.blocks, plain.blocks, strict=True):
+        # a difference of two sums of seven terms against one such sum
+        assert a.acceptance_rates == pytest.approx(b.acceptance_rates, abs=1e-14)
+        assert a.kl_bounds == b.kl_bounds
+
+
 def test_temperature_zero_accepts_exactly_the_argmax_for_every_budget(random_pair):
     decoder = Decoder(random_pair[0], draft=random_pair[1])
     results = [
@@ -469,6 +500,9 @@ def options():
         ({"sampling": 0.7}, TypeError, "sampling must be SamplingParams, got 0.7"),
         ({"seed": -1}, ValueError, r"seed must lie in \[0, 2\*\*64\), got -1"),
         ({"seed": "x"}, TypeError, "seed must be an integer, got 'x'"),
+        ({"max_kl": -1.0}, ValueError, "max_kl must be a number >= 0, got -1.0"),
+        ({"max_kl": float("nan")}, ValueError, "max_kl must be a number >= 0, got nan"),
+        ({"max_total_variation": "x"}, TypeError, "max_total_variation must be .* got 'x'"),
         ({"stop": "END"}, TypeError, "stop must be a sequence of non-empty strings, got 'END'"),
         ({"stop": [""]}, TypeError, "stop"),
         ({"stop": ["x"]}, ValueError, "tokenizer must be given for stop strings"),

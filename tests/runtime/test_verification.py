@@ -155,6 +155,23 @@ def test_a_budget_of_zero_is_plain_speculative_sampling_token_for_token(rule):
     assert torch.equal(plain.last_token, zero.last_token)
 
 
+def test_a_lossless_position_is_plain_speculative_sampling_and_a_lossy_one_is_not():
+    block = random_block(5)
+    tokens = block.pop("tokens")
+    rule, none = Cactus(0.5), torch.zeros(tokens.shape, dtype=torch.bool)
+    plain, boosted = verify(SpeculativeSampling(), tokens, **block), verify(rule, tokens, **block)
+    lossless, lossy = (verify(rule, tokens, lossy=flag, **block) for flag in (none, ~none))
+    for field in ("accepted", "last_token"):
+        assert torch.equal(getattr(lossless, field), getattr(plain, field))
+        assert torch.equal(getattr(lossy, field), getattr(boosted, field))
+    leading = none.clone()
+    leading[:, 0] = True
+    mixed = verify(rule, tokens, lossy=leading, **block)
+    first_rejected = boosted.accepted == 0
+    assert torch.equal(mixed.last_token[first_rejected], boosted.last_token[first_rejected])
+    assert torch.equal(mixed.accepted > 0, boosted.accepted > 0)
+
+
 @pytest.mark.parametrize("rule", [Cactus(0.3), CactusExact(0.3)])
 def test_a_batch_is_its_rows_one_by_one(rule):
     block = random_block(1, batch=20)

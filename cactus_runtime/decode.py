@@ -74,8 +74,8 @@ class Decoder:
         seed: int | None = None,
         stop: Sequence[str] = (),
         eos_token_id: int | Sequence[int] | None = None,
-        max_total_variation: float | None = None,
-        max_kl: float | None = None,
+        max_total_variation: float = math.inf,
+        max_kl: float = math.inf,
     ) -> Decoding:
         """Check a request and return an iterator over its tokens; see `decode`."""
         ids = self._encode(prompt)
@@ -99,12 +99,7 @@ class Decoder:
             seed=seed,
             stop=self._check_stop(stop),
             eos_token_ids=eos_token_ids(self.target, self.tokenizer, eos_token_id),
-            budget=Ledger(
-                max_total_variation=math.inf
-                if max_total_variation is None
-                else max_total_variation,
-                max_kl=math.inf if max_kl is None else max_kl,
-            ),
+            budget=Ledger(max_total_variation=max_total_variation, max_kl=max_kl),
         )
         vocabulary = vocabulary_size(self.target)
         drafter = self.draft
@@ -169,8 +164,8 @@ def decode(
     seed: int | None = None,
     stop: Sequence[str] = (),
     eos_token_id: int | Sequence[int] | None = None,
-    max_total_variation: float | None = None,
-    max_kl: float | None = None,
+    max_total_variation: float = math.inf,
+    max_kl: float = math.inf,
     tokenizer: PreTrainedTokenizerBase | None = None,
     device: str | torch.device | None = None,
     on_token: Callable[[Token], object] | None = None,
@@ -200,7 +195,7 @@ def decode(
         The text ends before the first of them.
     eos_token_id : int or sequence of int, optional
         Default the target's own; an empty sequence never ends the text.
-    max_total_variation, max_kl : float, optional
+    max_total_variation, max_kl : float
         Budgets of the whole text: positions are verified losslessly where its account would pass
         one. Then TV(law of the text, target's law) <= max_total_variation, and
         KL(law of the text || target's law) <= max_kl nats; see `cactus_theory.ledger`.

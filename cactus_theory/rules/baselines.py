@@ -86,7 +86,7 @@ class Mixture(SharedRecoveryRule):
 
     def accepted_mass(self, draft: Any, target: Any, *, xp: Any = np) -> Any:
         mixed = self.weight * target + (1 - self.weight) * draft
-        return xp.where(draft > target, xp.minimum(mixed, draft), draft)
+        return xp.where(target >= draft, draft, xp.minimum(mixed, draft))
 
     def shared_weights(self, draft: Any, target: Any, *, xp: Any = np) -> Any:
         return xp.where(target > draft, target - draft, 0.0)

@@ -1,0 +1,244 @@
+"""The conformance kit on samplers nobody here wrote: those of transformers, as pinned.
+
+What is asserted is what is true of that version, good or bad; docs/samplers.md states it as facts.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # no test reaches for a network; read when transformers loads
+
+from itertools import product
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+from transformers.generation import utils
+
+from cactus_theory import Mixture, SpeculativeSampling
+from cactus_theory.specification import inverse_cdf
+from cactus_theory.testing import (
+    ConformanceError,
+    check_by_enumeration,
+    check_by_sampling,
+    check_edges,
+    tempered,
+)
+
+PLAIN = SpeculativeSampling()
+P = np.array([0.50, 0.26, 0.15, 0.06, 0.03])
+Q = np.array([0.05, 0.03, 0.35, 0.28, 0.29])
+
+
+def driven(accepts, recover):
+    """torch's two sources of randomness, replaced by uniforms."""
+
+    def rand_like(ratio):
+        return torch.tensor(accepts, dtype=ratio.dtype).reshape(ratio.shape)
+
+    def multinomial(weights, num_samples):
+        if not torch.isfinite(weights).all():
+            raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
+        return torch.tensor([[inverse_cdf(weights[0].numpy(), recover)]])
+
+    return mock.patch.multiple(torch, rand_like=rand_like, multinomial=multinomial)
+
+
+def logits_of(laws):
+    return torch.tensor(np.array(laws)).log()[None]
+
+
+def their_verifier(weight=None):
+    """transformers' verification of one drafted token, in the form the checks take."""
+
+    def verifier(token, draft, target, accept, recover):
+        ids = torch.tensor([[token]])
+        with driven([accept], recover):
+            emitted, matches = utils._speculative_sampling(
+                ids, logits_of([draft]), 1, logits_of([target, target]), weight
+            )
+        return emitted[0, 0], matches
+
+    return verifier
+
+
+def test_speculative_sampling_of_transformers_emits_the_law_of_the_target():
+    found = check_by_enumeration(their_verifier(), PLAIN, draft=P, target=Q, cells=40)
+    assert found.accepted_mass.sum() == pytest.approx(np.minimum(P, Q).sum(), abs=0.5 / 40)
+    assert len(found.unresolved) == 0
+
+
+def test_its_ensemble_weight_is_the_mixture_rule_and_is_named_so():
+    check_by_enumeration(their_verifier(0.5), Mixture(0.5), draft=P, target=Q, cells=40)
+    with pytest.raises(ConformanceError, match=r"it matches mixture w = 0\.(49|50|5 )"):
+        check_by_enumeration(their_verifier(0.5), PLAIN, draft=P, target=Q, cells=40)
+
+
+def test_a_block_of_two_follows_the_target_at_both_positions():
+    draft = np.array([[0.5, 0.5], [0.8, 0.2]])
+    target = np.array([[0.75, 0.25], [0.4, 0.6], [0.5, 0.5]])
+    cells = 4  # ratios 1/2 lie on its borders; a recovered token is certain
+    points = [(i + 0.5) / cells for i in range(cells)]
+    first, second, bonus = np.zeros(2), np.zeros((2, 2)), np.zeros(2)
+    for tokens in product(range(2), repeat=2):
+        chance = draft[0, tokens[0]] * draft[1, tokens[1]] / cells**3
+        for u, v, w in product(points, repeat=3):
+            with driven([u, v], w):
+                emitted, matches = utils._speculative_sampling(
+                    torch.tensor([tokens]), logits_of(draft), 2, logits_of(target)
+                )
+            emitted = emitted[0].tolist()
+            assert len(emitted) == int(matches) + 1
+            first[emitted[0]] += chance
+            if matches >= 1:
+                second[emitted[0], emitted[1]] += chance
+            if matches == 2:
+                bonus[emitted[2]] += chance
+    overlap = np.minimum(draft, target[:2])
+    assert first == pytest.approx(target[0])
+    assert second == pytest.approx(overlap[0][:, None] * target[1])
+    assert bonus == pytest.approx(overlap[0].sum() * overlap[1].sum() * target[2])
+
+
+def test_the_edge_battery_finds_two_faults_in_it_and_no_more():
+    with pytest.raises(ConformanceError) as caught:
+        check_edges(their_verifier())
+    faults = str(caught.value).splitlines()[1:]
+    accepted, crashed = [f for f in faults if "u = 0," in f], [f for f in faults if "Error" in f]
+    assert [f.split(", u")[0].strip() for f in accepted] == [
+        "target 0 where the draft is not",
+        "disjoint supports",
+        "one-hot target",
+        "one-hot draft and target, apart",
+        "draft mass on the padding",
+    ]
+    assert all("which has no chance of acceptance" in f for f in accepted)
+    assert [f.split(":")[0].strip() for f in crashed] == ["empty residual"]
+    assert len(faults) == len(accepted) + len(crashed)
+
+
+def test_a_token_the_target_excludes_is_accepted_at_a_uniform_of_zero():
+    emitted, accepted = their_verifier()(0, np.array([0.5, 0.5]), np.array([0.0, 1.0]), 0.0, 0.5)
+    assert (int(emitted), int(accepted)) == (0, 1)
+    # torch.rand does return 0: float32 uniforms are multiples of 2^-24
+    assert torch.rand(2**24, generator=torch.Generator().manual_seed(1)).min() == 0
+
+
+@pytest.mark.parametrize("weight", [None, 0.5])
+def test_an_empty_residual_crashes_unless_an_ensemble_weight_is_set(weight):
+    # In float32 this draft is 1 at token 0, as is the target, and still draws token 1 at times.
+    draft, target = torch.tensor([[[0.0, -20.0]]]), torch.tensor([[[0.0, -torch.inf]] * 2])
+    assert draft.softmax(-1)[0, 0, 0] == 1
+    assert draft.softmax(-1)[0, 0, 1] > 0
+
+    def verify():
+        return utils._speculative_sampling(torch.tensor([[1]]), draft, 1, target, weight)
+
+    with mock.patch.object(torch, "rand_like", lambda ratio: torch.full_like(ratio, 0.75)):
+        if weight is None:
+            with pytest.raises(RuntimeError, match="probability tensor contains"):
+                verify()
+        else:
+            emitted, _ = verify()
+            assert emitted.tolist() == [[0]]
+
+
+# Assisted generation, on two random models of seven tokens.
+
+
+def random_model(seed):
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=7,
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        max_position_embeddings=64,
+        initializer_range=0.3,
+        bos_token_id=None,
+        eos_token_id=None,
+    )
+    return LlamaForCausalLM(config).eval().requires_grad_(False)
+
+
+@pytest.fixture(scope="module")
+def models():
+    target, draft = random_model(0), random_model(1)
+    draft.generation_config.num_assistant_tokens = 1
+    draft.generation_config.num_assistant_tokens_schedule = "constant"
+    draft.generation_config.assistant_confidence_threshold = 0.0
+    return target, draft
+
+
+PROMPT = torch.tensor([[1, 2, 3]])
+
+
+def assisted(models, temperature):
+    target, draft = models
+    return target.generate(
+        PROMPT,
+        assistant_model=draft,
+        do_sample=True,
+        temperature=temperature,
+        top_k=0,
+        top_p=1.0,
+        max_new_tokens=2,
+    )
+
+
+def law(model, temperature=1.0):
+    logits = model(PROMPT).logits[0, -1].double()
+    return (logits / temperature).softmax(-1).numpy()
+
+
+def drafted_law(models, temperature):
+    """The law that assisted generation hands to the verification as the draft's."""
+    seen = []
+    real = utils._speculative_sampling
+
+    def spy(ids, candidate_logits, *rest, **options):
+        seen.append(candidate_logits[0, 0].double().softmax(-1).numpy())
+        return real(ids, candidate_logits, *rest, **options)
+
+    with mock.patch.object(utils, "_speculative_sampling", spy):
+        assisted(models, temperature)
+    return seen[0]
+
+
+@pytest.mark.parametrize(("temperature", "effective"), [(0.7, 0.49), (1.0, 1.0), (1.5, 2.25)])
+def test_assisted_generation_warps_the_draft_twice(models, temperature, effective):
+    drafted = drafted_law(models, temperature)
+    # float32 logits of magnitude about 4, divided twice
+    assert drafted == pytest.approx(tempered(law(models[1]), effective), abs=1e-6)
+    if temperature != 1:
+        assert abs(drafted - law(models[1], temperature)).sum() / 2 > 0.02
+
+
+def test_the_law_emitted_by_assisted_generation_is_right_all_the_same(models):
+    # The twice warped law is also the one judged by: what suffers is the acceptance.
+    def sampler(draft, target, count, seed):
+        torch.manual_seed(seed)
+        firsts = [int(assisted(models, 0.7)[0, PROMPT.shape[1]]) for _ in range(count)]
+        return np.bincount(firsts, minlength=len(target))
+
+    laws = {"draft": drafted_law(models, 0.7), "target": law(models[0], 0.7)}
+    report = check_by_sampling(sampler, PLAIN, **laws, samples=600, smallest=0.2)
+    assert {"the draft itself (everything accepted)", "mixture w = 0.5"} < set(report.power)
+
+
+def test_a_verifier_that_trusts_the_nominal_draft_law_would_be_told_the_temperature(models):
+    nominal, target, drafted = law(models[1], 0.7), law(models[0], 0.7), drafted_law(models, 0.7)
+
+    def trusting(draft, target, count, seed):
+        rng = np.random.default_rng(seed)
+        tokens = rng.multinomial(count, drafted / drafted.sum())
+        kept = rng.binomial(tokens, np.minimum(target / draft, 1))
+        residual = np.maximum(target - draft, 0)
+        return kept + rng.multinomial((tokens - kept).sum(), residual / residual.sum())
+
+    with pytest.raises(ConformanceError, match=r"it matches draft temperature 0\.(69|7)"):
+        check_by_sampling(trusting, PLAIN, draft=nominal, target=target, samples=2_000_000)

@@ -32,6 +32,7 @@ class Context:
         self.model = model
         self.role = role
         self._cache = DynamicCache(config=model.config)
+        self._cache.activate_past_recording()  # or sliding windows could not be rewound
         parameters = inspect.signature(model.forward).parameters
         self._cache_argument = "cache" if "cache" in parameters else "past_key_values"
 

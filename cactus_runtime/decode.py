@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -79,8 +81,8 @@ class Decoder:
     ) -> Decoding:
         """Check a request and return an iterator over its tokens; see `decode`."""
         ids = self._encode(prompt)
-        _check_count("num_draft_tokens", num_draft_tokens, 0)
-        _check_count("max_new_tokens", max_new_tokens, 1)
+        num_draft_tokens = _check_count("num_draft_tokens", num_draft_tokens, 0)
+        max_new_tokens = _check_count("max_new_tokens", max_new_tokens, 1)
         self._check_room(len(ids), max_new_tokens)
         if not isinstance(rule, CandidateRule):
             raise TypeError(
@@ -113,20 +115,24 @@ class Decoder:
             ids = prompt.tolist()
         elif isinstance(prompt, str):
             ids = self._need_tokenizer("a text prompt")(prompt)["input_ids"]
-        elif len(prompt) and isinstance(prompt[0], Mapping):
+        elif isinstance(prompt, Sequence) and prompt and isinstance(prompt[0], Mapping):
             messages: Any = prompt
             ids = self._need_tokenizer("a chat prompt").apply_chat_template(
                 messages, add_generation_prompt=True, return_dict=False
             )
-        else:
+        elif isinstance(prompt, Sequence | np.ndarray) and not isinstance(prompt, bytes):
             ids = list(prompt)
+        else:
+            raise TypeError(
+                f"prompt must be text, a sequence of token ids or of messages, got {prompt!r}"
+            )
         if len(ids) == 0:
             raise ValueError(f"prompt must have at least one token, got {prompt!r}")
         size = vocabulary_size(self.target)
         for token in ids:
-            if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < size:
+            if not _is_integer(token) or not 0 <= token < size:
                 raise ValueError(f"prompt ids must be integers in [0, {size}), got {token!r}")
-        return tuple(ids)
+        return tuple(map(int, ids))
 
     def _need_tokenizer(self, what: str) -> PreTrainedTokenizerBase:
         if self.tokenizer is None:
@@ -134,7 +140,8 @@ class Decoder:
         return self.tokenizer
 
     def _check_stop(self, stop: Sequence[str]) -> tuple[str, ...]:
-        if isinstance(stop, str) or not all(isinstance(text, str) and text for text in stop):
+        texts = isinstance(stop, Sequence) and not isinstance(stop, str)
+        if not texts or not all(isinstance(text, str) and text for text in stop):
             raise TypeError(f"stop must be a sequence of non-empty strings, got {stop!r}")
         if stop:
             self._need_tokenizer("stop strings")
@@ -234,8 +241,13 @@ def decode(
     return decoding.finish(on_token)
 
 
-def _check_count(name: str, value: int, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
+def _check_count(name: str, value: int, least: int) -> int:
+    if not _is_integer(value):
         raise TypeError(f"{name} must be an integer >= {least}, got {value!r}")
     if value < least:
         raise ValueError(f"{name} must be an integer >= {least}, got {value}")
+    return int(value)
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)

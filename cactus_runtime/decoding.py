@@ -19,6 +19,8 @@ from cactus_runtime.verification import block_emission, verify
 from cactus_theory.ledger import Ledger, budget_stop
 from cactus_theory.rules import CandidateRule
 
+_SUM_TOLERANCE = 1e-3  # a half-precision softmax stays within it
+
 
 @dataclass(frozen=True)
 class Request:
@@ -129,7 +131,7 @@ class Decoding(Iterator[Token]):
         if self._drafter is None or count == 0:
             return Proposal(self._ids[0, :0])
         uniforms = self._uniforms(Purpose.DRAFT, count)
-        proposal = self._drafter.propose(self._ids, count, uniforms)
+        proposal = self._drafter.propose(self._ids.clone(), count, uniforms)
         _check_proposal(proposal, count, self._vocabulary)
         return proposal
 
@@ -199,7 +201,12 @@ class Decoding(Iterator[Token]):
 
 
 def _check_proposal(proposal: Proposal, count: int, vocabulary: int) -> None:
+    if not isinstance(proposal, Proposal):
+        raise TypeError(f"the draft must return a Proposal, got {type(proposal).__name__}")
     tokens, probs = proposal.tokens, proposal.probs
+    for name, value in (("tokens", tokens), ("probs", probs)):
+        if not (isinstance(value, torch.Tensor) or (name == "probs" and value is None)):
+            raise TypeError(f"the draft's {name} must be a torch tensor, got {type(value)}")
     if tokens.ndim != 1 or tokens.dtype != torch.int64 or len(tokens) > count:
         raise ValueError(
             f"the draft must propose an int64 tensor of at most {count} tokens, "
@@ -211,4 +218,16 @@ def _check_proposal(proposal: Proposal, count: int, vocabulary: int) -> None:
         raise ValueError(
             f"the draft's probs must have shape {(len(tokens), vocabulary)}, "
             f"got {tuple(probs.shape)}"
+        )
+    if probs is None or not len(tokens):
+        return
+    sums = probs.double().sum(-1)
+    if not (probs >= 0).all() or not ((sums - 1).abs() <= _SUM_TOLERANCE).all():
+        raise ValueError(
+            f"the draft's probs must be laws, got sums {sums.tolist()} "
+            f"and a smallest entry of {float(probs.min())}"
+        )
+    if not (probs.gather(-1, tokens.unsqueeze(-1)) > 0).all():
+        raise ValueError(
+            f"the draft's tokens {tokens.tolist()} must have positive probability in its probs"
         )

@@ -48,13 +48,14 @@ def _show(options: argparse.Namespace) -> int:
     cactus = Cactus(options.delta)
     with console.status("warming up"):  # or the first decode would pay for it alone
         stream(cactus, options.drafts, 8).finish()
-    console.print(f"[dim]{options.prompt}[/dim]")
+    console.print(f"[dim]{options.prompt}[/dim] (decoded under {cactus})")
     if console.is_terminal:
         console.print("[dim]tokens:[/dim]", legend())
     result = stream(cactus, options.drafts).finish(
         lambda token: console.print(colour(token), end="", soft_wrap=True)
     )
-    console.print("\n")
+    ending = " ..." if result.finish_reason == "length" else ""
+    console.print(f"{ending}\n")
     results = {}
     rules = {
         "plain": (SpeculativeSampling(), 0),
@@ -76,13 +77,13 @@ def _parser() -> argparse.ArgumentParser:
         description="Decode a prompt under Cactus, then plainly and by speculative sampling.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("prompt", nargs="?", default=PROMPT)
-    parser.add_argument("--pair", choices=sorted(PAIRS), default="smollm2")
+    parser.add_argument("prompt", nargs="?", default=PROMPT, help="text to continue or answer")
+    parser.add_argument("--pair", choices=sorted(PAIRS), default="smollm2", help="models")
     parser.add_argument("--delta", type=float, default=0.1, help="budget of one candidate, nats")
     parser.add_argument("--drafts", type=int, default=2, help="drafted tokens per target pass")
-    parser.add_argument("--temperature", type=float, default=0.7)
+    parser.add_argument("--temperature", type=float, default=0.7, help="of both models")
     parser.add_argument("--tokens", type=int, default=96, help="most tokens to decode")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=1, help="repeats a run")
     return parser
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,8 @@ def resolve(
         draft = target.draft if draft is None else draft
         tokenizer = target.tokenizer if tokenizer is None else tokenizer
         target = target.target
+    if isinstance(draft, str) and draft in PAIRS and not Path(draft).is_dir():
+        draft = load_pair(draft, device=str(device or "cpu")).draft
     model, found = _load("target", target, device)
     tokenizer = tokenizer if tokenizer is not None else found
     if draft is None or (isinstance(draft, Drafter) and not isinstance(draft, PreTrainedModel)):
@@ -70,11 +73,11 @@ def eos_token_ids(
         ids = tokenizer.eos_token_id
     if ids is None:
         return frozenset()
-    ids = [ids] if isinstance(ids, int) else list(ids)
+    ids = ids if isinstance(ids, Sequence) and not isinstance(ids, str) else [ids]
     for token in ids:
-        if isinstance(token, bool) or not isinstance(token, int) or token < 0:
+        if isinstance(token, bool) or not isinstance(token, numbers.Integral) or token < 0:
             raise ValueError(f"eos_token_id must be token ids, got {token!r}")
-    return frozenset(ids)
+    return frozenset(map(int, ids))
 
 
 def _load(

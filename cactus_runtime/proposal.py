@@ -70,7 +70,7 @@ class ModelDraft:
         laws = []
         for uniform in uniforms[:count]:
             logits = self._context.read(ids, last=1)[:, 0, : self._vocabulary]
-            law = self._sampling.warp(logits).softmax(-1)
+            law = self._sampling.warp(logits).double().softmax(-1)
             token = inverse_cdf(law, uniform.expand(1))
             ids = torch.cat([ids, token.unsqueeze(0)], dim=1)
             laws.append(law)

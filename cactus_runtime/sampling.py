@@ -5,7 +5,7 @@ Both models' laws are taken after these, at every drafted and every verified pos
 
 from __future__ import annotations
 
-import math
+import numbers
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,6 +18,8 @@ from transformers.generation.logits_process import (
     TopPLogitsWarper,
 )
 
+_COLDEST, _HOTTEST = 1e-30, 1e30  # float32 still divides by them
+
 
 @dataclass(frozen=True)
 class SamplingParams:
@@ -26,7 +28,7 @@ class SamplingParams:
     Parameters
     ----------
     temperature : float
-        >= 0. At 0 the law is one-hot on the first largest logit, so decoding is greedy.
+        0, or in [1e-30, 1e30]. At 0 the law is one-hot on the first largest logit: greedy decoding.
     top_k : int or None
         Keep the k most probable tokens (and ties of the k-th); None keeps all.
     top_p : float
@@ -49,14 +51,17 @@ class SamplingParams:
 
     def __post_init__(self) -> None:
         for name, value in (("temperature", self.temperature), ("top_p", self.top_p)):
-            if isinstance(value, bool) or not isinstance(value, (int, float)):
+            if isinstance(value, bool) or not isinstance(value, numbers.Real):
                 raise TypeError(f"{name} must be a number, got {value!r}")
-        if not (math.isfinite(self.temperature) and self.temperature >= 0):
-            raise ValueError(f"temperature must be finite and >= 0, got {self.temperature!r}")
+        if self.temperature != 0 and not _COLDEST <= self.temperature <= _HOTTEST:
+            raise ValueError(
+                f"temperature must be 0, or lie in [{_COLDEST}, {_HOTTEST}], "
+                f"got {self.temperature!r}"
+            )
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p must lie in (0, 1], got {self.top_p!r}")
         if self.top_k is not None:
-            if isinstance(self.top_k, bool) or not isinstance(self.top_k, int):
+            if isinstance(self.top_k, bool) or not isinstance(self.top_k, numbers.Integral):
                 raise TypeError(f"top_k must be a positive integer or None, got {self.top_k!r}")
             if self.top_k < 1:
                 raise ValueError(f"top_k must be a positive integer or None, got {self.top_k}")
@@ -71,7 +76,7 @@ class SamplingParams:
         if self.temperature != 1:
             warpers.append(TemperatureLogitsWarper(float(self.temperature)))
         if self.top_k is not None:
-            warpers.append(TopKLogitsWarper(self.top_k))
+            warpers.append(TopKLogitsWarper(int(self.top_k)))
         if self.top_p < 1:
             warpers.append(TopPLogitsWarper(float(self.top_p)))
         return warpers
@@ -82,4 +87,5 @@ class SamplingParams:
             best = logits.argmax(dim=-1, keepdim=True)
             return torch.full_like(logits, -torch.inf).scatter_(-1, best, 0.0)
         no_ids: Any = None  # these warpers read none
-        return self._warpers(no_ids, logits)
+        # From the peak down, so that a small temperature sends logits to -inf and never to +inf.
+        return self._warpers(no_ids, logits - logits.amax(dim=-1, keepdim=True))

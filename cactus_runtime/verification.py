@@ -89,6 +89,8 @@ def verify(
 
     index = tokens.unsqueeze(-1)
     drafted_logits = target_logits[:, :-1]
+    # Relative to the row's peak: a log-sum-exp near 1e6 would swallow log V in float32.
+    drafted_logits = drafted_logits - drafted_logits.amax(-1, keepdim=True)
     log_prob = drafted_logits.gather(-1, index).squeeze(-1) - drafted_logits.logsumexp(-1)
     target_prob = log_prob.double().exp().clamp(max=1.0)
     if draft_probs is None:

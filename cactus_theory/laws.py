@@ -216,12 +216,13 @@ def emission_sums(rule: Rule, draft: Any, target: Any, *, xp: Any) -> Emission:
         law = rule.emitted(kept, draft, target, xp=xp)
         gain = xp.where(law > target, law - target, 0.0)
         divergence = kl_term(target, law - target, xp=xp).sum(-1)
-        return Emission(kept.sum(-1), gain.sum(-1), divergence)
+        return Emission(xp.clip(kept.sum(-1), 0.0, 1.0), gain.sum(-1), divergence)
     over = draft > target
     gain = xp.where(over, kept - target, 0.0)
     counted = over & (target > 0)
     log_ratio = log_growth(xp.where(counted, target, 1.0), xp.where(counted, gain, 0.0), xp=xp)
-    return Emission(kept.sum(-1), gain.sum(-1), (xp.where(counted, kept, 0.0) * log_ratio).sum(-1))
+    divergence = (xp.where(counted, kept, 0.0) * log_ratio).sum(-1)
+    return Emission(xp.clip(kept.sum(-1), 0.0, 1.0), gain.sum(-1), divergence)
 
 
 def acceptance_rate(rule: Rule, *, draft: Any, target: Any) -> Any:

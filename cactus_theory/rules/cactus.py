@@ -54,7 +54,8 @@ class Cactus(CandidateRule):
         object.__setattr__(self, "delta", _validate.budget("delta", self.delta))
 
     def boost(self, target_prob: Any, *, xp: Any = np) -> Any:
-        return second_order_boost(target_prob, self.delta, xp=xp)
+        # A law may say 1 and a rounding error, which no square root should see.
+        return second_order_boost(xp.clip(target_prob, 0.0, 1.0), self.delta, xp=xp)
 
     def shrink(self, target_prob: Any, *, xp: Any = np) -> Any:
         # 1 - sqrt(2 delta q/(1-q)), without the cancellation of (1-g)/(1-q) near q = 1.
@@ -184,7 +185,7 @@ class CactusSafe(CandidateRule):
         object.__setattr__(self, "delta", _validate.budget("delta", self.delta))
 
     def boost(self, target_prob: Any, *, xp: Any = np) -> Any:
-        room = 1 - target_prob
+        room = xp.clip(1 - target_prob, 0.0, 1.0)
         gain = xp.sqrt(self._chi_square * room) * xp.sqrt(target_prob)
         raised = xp.clip(target_prob + gain, 0.0, _BELOW_ONE)
         return xp.where(self._chi_square * target_prob >= room, 1.0, raised)[()]

@@ -18,6 +18,7 @@ from cactus_theory.families import KL, Divergence
 from cactus_theory.rules._base import CandidateRule, SharedRecoveryRule
 
 _MARGIN = 1e-15  # of the logarithm of a level
+_LARGEST_EXPONENT = 709.0
 
 
 @dataclass(frozen=True)
@@ -127,9 +128,10 @@ class Clamp(SharedRecoveryRule):
             law = np.maximum(kept, tokens.lower_level((draft - kept).sum()) * target)
             return self.divergence.between(law, target)
 
-        if self.epsilon == 0 or not over.any():
+        if not over.any() or spent(0.0) >= self.epsilon:
             return 1.0
-        highest = np.log(draft[over] / target[over]).max() + _MARGIN
+        highest = (np.log(draft[over]) - np.log(target[over])).max() + _MARGIN
+        highest = min(highest, _LARGEST_EXPONENT)
         if spent(highest) <= self.epsilon:
             return float(np.exp(highest))
         level: Any = brentq(lambda x: spent(x) - self.epsilon, 0.0, highest, xtol=_MARGIN)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
+from transformers import MistralConfig, MistralForCausalLM
 
 from cactus_runtime import (
     Decoder,
@@ -15,7 +16,14 @@ from cactus_runtime import (
     SamplingParams,
     decode,
 )
-from cactus_theory import Cactus, CactusExact, Lenience, SpeculativeSampling, output_law
+from cactus_theory import (
+    Cactus,
+    CactusExact,
+    Lenience,
+    SpeculativeSampling,
+    block_efficiency,
+    output_law,
+)
 from cactus_theory.families import JensenShannon
 
 GREEDY = SamplingParams(temperature=0)
@@ -343,6 +351,10 @@ def test_a_drafter_may_propose_nothing(random_pair):
         (Proposal(torch.tensor([1] * 9)), "at most 4 tokens"),
         (Proposal(torch.tensor([1.0])), "int64"),
         (Proposal(torch.tensor([1]), torch.ones(1, 6) / 6), r"shape \(1, 7\)"),
+        (Proposal(torch.tensor([1]), torch.ones(1, 7)), "must be laws, got sums"),
+        (Proposal(torch.tensor([1]), torch.full((1, 7), torch.nan)), "must be laws"),
+        (Proposal(torch.tensor([1]), torch.tensor([[2.0, -1, 0, 0, 0, 0, 0]])), "must be laws"),
+        (Proposal(torch.tensor([1]), torch.eye(7)[:1]), "positive probability"),
     ],
 )
 def test_a_proposal_that_is_none_is_refused(random_pair, proposal, words):
@@ -457,6 +469,57 @@ def test_the_account_of_a_lossless_position_is_that_of_speculative_sampling(rand
         assert a.kl_bounds == b.kl_bounds
 
 
+def test_numpy_integers_and_arrays_are_taken_as_they_are(random_pair):
+    decoder = Decoder(random_pair[0], draft=random_pair[1])
+    plain = decoder.stream([1, 2], max_new_tokens=6, num_draft_tokens=2, seed=3).finish()
+    numpy = decoder.stream(
+        np.array([1, 2]),
+        max_new_tokens=np.int64(6),
+        num_draft_tokens=np.int64(2),
+        seed=np.int64(3),
+    ).finish()
+    tensor = decoder.stream(
+        torch.tensor([1, 2]), max_new_tokens=6, num_draft_tokens=2, seed=3
+    ).finish()
+    assert plain.tokens == numpy.tokens == tensor.tokens
+
+
+def test_acceptance_rates_are_probabilities_for_the_planning_functions(tiny):
+    result = decode(tiny, "dog:", rule=Cactus(1.0), max_new_tokens=60, seed=0, eos_token_id=())
+    for block in result.blocks:
+        assert 1 <= block_efficiency(block.acceptance_rates) <= 5
+
+
+@pytest.mark.parametrize("num_draft_tokens", [1, 4])
+def test_a_sliding_window_is_rewound_too(num_draft_tokens):
+    def mistral(seed, layers):
+        torch.manual_seed(seed)
+        config = MistralConfig(
+            vocab_size=11,
+            hidden_size=16,
+            intermediate_size=32,
+            num_hidden_layers=layers,
+            num_attention_heads=2,
+            num_key_value_heads=2,
+            sliding_window=8,
+            max_position_embeddings=128,
+            initializer_range=0.5,
+            bos_token_id=None,
+            eos_token_id=None,
+        )
+        return MistralForCausalLM(config).eval().requires_grad_(False)
+
+    target = mistral(0, 2)
+    ids = [1, 2, 3]
+    for _ in range(40):
+        logits = target(torch.tensor([ids]), use_cache=False).logits
+        ids.append(int(logits[0, -1].argmax()))
+    result = Decoder(target, draft=mistral(1, 1)).stream(
+        [1, 2, 3], sampling=GREEDY, num_draft_tokens=num_draft_tokens, max_new_tokens=40
+    )
+    assert result.finish().tokens == tuple(ids[3:])
+
+
 def test_temperature_zero_accepts_exactly_the_argmax_for_every_budget(random_pair):
     decoder = Decoder(random_pair[0], draft=random_pair[1])
     results = [
@@ -488,6 +551,10 @@ def options():
         ({"prompt": [7]}, ValueError, r"prompt ids .* \[0, 7\), got 7"),
         ({"prompt": [-1]}, ValueError, "got -1"),
         ({"prompt": [1.5]}, ValueError, "got 1.5"),
+        ({"prompt": b"one"}, TypeError, "prompt must be text, a sequence .* got b'one'"),
+        ({"prompt": None}, TypeError, "prompt must be text, a sequence .* got None"),
+        ({"stop": None}, TypeError, "stop must be a sequence of non-empty strings, got None"),
+        ({"eos_token_id": 1.5}, ValueError, "eos_token_id must be token ids, got 1.5"),
         ({"prompt": [1] * 200}, ValueError, r"\(200 tokens\).*context of 128 tokens; at most 0"),
         ({"max_new_tokens": 200}, ValueError, "max_new_tokens=200.*at most 127"),
         ({"max_new_tokens": 0}, ValueError, "max_new_tokens must be an integer >= 1, got 0"),

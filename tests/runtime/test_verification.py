@@ -275,3 +275,23 @@ def test_a_wrong_shape_is_named(name, shape):
     block[name] = torch.zeros(shape, dtype=torch.float64)
     with pytest.raises(ValueError, match=name):
         verify(Cactus(0.1), block.pop("tokens"), **block)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e6, -1e8])
+def test_a_large_common_offset_of_float32_logits_changes_nothing(offset):
+    count = 20_000
+    draft = torch.tensor([0.6, 0.1, 0.1, 0.1, 0.05, 0.05, 0.0, 0.0], dtype=torch.float64)
+    rng = torch.Generator().manual_seed(0)
+    tokens = draft.multinomial(count, replacement=True, generator=rng)[:, None]
+    block = verify(
+        SpeculativeSampling(),
+        tokens,
+        draft_probs=draft.expand(count, 1, 8),
+        target_logits=torch.full((count, 2, 8), offset),
+        accept_uniforms=torch.rand(count, 1, generator=rng, dtype=torch.float64),
+        recover_uniforms=torch.rand(count, generator=rng, dtype=torch.float64),
+    )
+    emitted = torch.where(block.accepted > 0, tokens[:, 0], block.last_token)
+    counts = emitted.bincount(minlength=8).double()
+    # the target is uniform: chi-square on 7 degrees of freedom, false alarm 1e-6 at 40.5
+    assert ((counts - count / 8) ** 2 / (count / 8)).sum() < 40.5

@@ -219,3 +219,23 @@ def test_a_rule_of_neither_kind_has_exact_laws_too(pair):
     np.testing.assert_allclose(law, literal_law(Threshold(), p, q), rtol=1e-12, atol=1e-15)
     cost = emission(Threshold(), draft=p, target=q)
     assert cost.total_variation == pytest.approx(total_variation(law, q), abs=1e-12)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+@pytest.mark.parametrize("excess", [2.3e-16, 5e-7])
+def test_a_law_that_rounds_above_one_gives_no_nan(rule, excess):
+    p, q = np.array([0.5, 0.5]), np.array([1 + excess, 0.0])
+    cost = emission(rule, draft=p, target=q)
+    assert 0 <= cost.acceptance_rate <= 1
+    assert np.isfinite(output_law(rule, draft=p, target=q)).all()
+
+
+@pytest.mark.parametrize("smallest", [5e-324, 1e-310, 1e-300])
+@pytest.mark.parametrize("epsilon", [1e-300, 1e-17, 0.1])
+def test_a_clamp_stands_extreme_laws_and_budgets(smallest, epsilon):
+    p, q = np.array([0.7, 0.3]), np.array([smallest, 1.0])
+    law = output_law(Clamp(epsilon), draft=p, target=q)
+    assert kl(law, q) <= epsilon + 1e-15
+    rng = np.random.default_rng(0)
+    p, q = rng.dirichlet(np.ones(9), 2)
+    assert kl(output_law(Clamp(epsilon), draft=p, target=q), q) <= epsilon + 1e-15

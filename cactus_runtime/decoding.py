@@ -62,10 +62,19 @@ class Decoding(Iterator[Token]):
         self._seconds = Seconds()
         self._ledger = request.budget
         self._finish_reason: FinishReason | None = None
+        self._failure: Exception | None = None
         self._pending = self._run()
 
     def __next__(self) -> Token:
-        return next(self._pending)
+        if self._failure is not None:
+            raise self._failure
+        try:
+            return next(self._pending)
+        except StopIteration:
+            raise
+        except Exception as failure:
+            self._failure = failure  # or asking again would look like a text that ended
+            raise
 
     def finish(self, on_token: Callable[[Token], object] | None = None) -> DecodeResult:
         """Decode to the end and return the result; on Ctrl-C, what there is by then."""

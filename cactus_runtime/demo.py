@@ -7,10 +7,10 @@ import sys
 
 from rich.console import Console
 
-from cactus_runtime.decode import Decoder
-from cactus_runtime.decoding import Decoding
+from cactus_runtime.decode import Decoder, Decoding
 from cactus_runtime.pairs import PAIRS
 from cactus_runtime.render import colour, comparison, legend
+from cactus_runtime.request import Request
 from cactus_runtime.sampling import SamplingParams
 from cactus_theory import Cactus, CandidateRule, SpeculativeSampling
 
@@ -37,12 +37,14 @@ def _show(options: argparse.Namespace) -> int:
         rule: CandidateRule, num_draft_tokens: int, tokens: int = options.tokens
     ) -> Decoding:
         return decoder.stream(
-            prompt,
-            rule=rule,
-            num_draft_tokens=num_draft_tokens,
-            sampling=SamplingParams(temperature=options.temperature),
-            max_new_tokens=tokens,
-            seed=options.seed,
+            Request(
+                prompt,
+                rule=rule,
+                num_draft_tokens=num_draft_tokens,
+                sampling=SamplingParams(temperature=options.temperature),
+                max_new_tokens=tokens,
+                seed=options.seed,
+            )
         )
 
     cactus = Cactus(options.delta)

@@ -12,6 +12,7 @@ from rich.progress import track
 
 from cactus_runtime.decode import Decoder
 from cactus_runtime.pairs import Pair, load_pair
+from cactus_runtime.request import Request
 from cactus_theory.plots import delta_curves
 
 PROMPTS = ("dog:", "kindness:", "river:", "to run:", "music:", "bright:", "teacher:", "winter:")
@@ -31,9 +32,10 @@ def record_laws(
     draft_laws, target_laws = [], []
     decoder = Decoder(pair)
     for prompt in track(prompts, description="decoding", transient=True, disable=len(prompts) < 2):
-        text = decoder.stream(
+        request = Request(
             prompt, num_draft_tokens=0, max_new_tokens=tokens, seed=seed, eos_token_id=()
-        ).finish()
+        )
+        text = decoder.stream(request).finish()
         start = text.prompt_tokens
         ids = torch.tensor([[*pair.tokenizer(prompt)["input_ids"], *text.tokens]])
         for model, laws in ((pair.draft, draft_laws), (pair.target, target_laws)):

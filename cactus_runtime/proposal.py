@@ -10,11 +10,6 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import torch
-from transformers import PreTrainedModel
-
-from cactus_runtime.context import Context, vocabulary_size
-from cactus_runtime.random import inverse_cdf
-from cactus_runtime.sampling import SamplingParams
 
 
 @dataclass(frozen=True)
@@ -43,40 +38,6 @@ class Drafter(Protocol):
         token, so that a seed determines the result.
         """
         ...
-
-
-class ModelDraft:
-    """A smaller model, sampled with the same parameters as the target.
-
-    Parameters
-    ----------
-    model : PreTrainedModel
-    sampling : SamplingParams
-    vocabulary : int
-        Width of the target's law. A wider draft is kept from proposing ids beyond it (padding);
-        a narrower one gives them probability 0, and proposes nothing once the sequence holds a
-        token that it lacks.
-    """
-
-    def __init__(self, model: PreTrainedModel, sampling: SamplingParams, vocabulary: int) -> None:
-        self._context = Context(model, "draft")
-        self._sampling = sampling
-        self._vocabulary = vocabulary
-        self._own_vocabulary = vocabulary_size(model)
-
-    def propose(self, ids: torch.Tensor, count: int, uniforms: torch.Tensor) -> Proposal:
-        if self._own_vocabulary < self._vocabulary and int(ids.max()) >= self._own_vocabulary:
-            return Proposal(ids[0, :0])
-        laws = []
-        for uniform in uniforms[:count]:
-            logits = self._context.read(ids, last=1)[:, 0, : self._vocabulary]
-            law = self._sampling.warp(logits).double().softmax(-1)
-            token = inverse_cdf(law, uniform.expand(1))
-            ids = torch.cat([ids, token.unsqueeze(0)], dim=1)
-            laws.append(law)
-        probs = torch.cat(laws)
-        missing = self._vocabulary - probs.shape[-1]
-        return Proposal(ids[0, -count:], torch.nn.functional.pad(probs, (0, missing)))
 
 
 @dataclass(frozen=True)

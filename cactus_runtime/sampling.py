@@ -1,18 +1,28 @@
-"""From a model's logits to the law that is sampled: temperature, top-k, top-p.
+"""From a model's logits to the law that is sampled: bias, penalties, temperature and filters.
 
-Both models' laws are taken after these, at every drafted and every verified position.
+Both models' laws are taken after these, at every drafted and every verified position. What a
+position's law owes to the tokens before it (penalties, forbidden words, a least length) is
+computed from the very tokens before it, drafted ones included.
 """
 
 from __future__ import annotations
 
+import math
 import numbers
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import torch
 from transformers.generation.logits_process import (
+    LogitsProcessor,
     LogitsProcessorList,
+    MinNewTokensLengthLogitsProcessor,
+    MinPLogitsWarper,
+    NoBadWordsLogitsProcessor,
+    RepetitionPenaltyLogitsProcessor,
+    SequenceBiasLogitsProcessor,
     TemperatureLogitsWarper,
     TopKLogitsWarper,
     TopPLogitsWarper,
@@ -23,7 +33,7 @@ _COLDEST, _HOTTEST = 1e-30, 1e30  # float32 still divides by them
 
 @dataclass(frozen=True)
 class SamplingParams:
-    """How logits become a law.
+    """How logits become a law; applied in the order of the parameters, temperature after the rest.
 
     Parameters
     ----------
@@ -33,6 +43,22 @@ class SamplingParams:
         Keep the k most probable tokens (and ties of the k-th); None keeps all.
     top_p : float
         In (0, 1]; keep the smallest set of most probable tokens that reaches this mass.
+    min_p : float
+        In [0, 1); keep tokens at least this fraction as probable as the most probable one.
+    repetition_penalty : float
+        > 0; positive logits of tokens of prompt or text are divided by it, negative multiplied.
+    presence_penalty, frequency_penalty : float
+        Subtracted from the logits of tokens of the text (not the prompt): once, and once for
+        every occurrence.
+    logit_bias : mapping of int to float, or pairs
+        Added to the logits of these tokens; -inf forbids one.
+    bad_words : sequence of sequences of int
+        Token sequences that must not be completed.
+    min_new_tokens : int
+        Tokens before which the end of the text is forbidden.
+    processors : sequence of LogitsProcessor
+        More of transformers' kind, applied after these and before the temperature, to both
+        models; each gets the ids so far, shape (1, n), and logits of shape (1, V).
 
     Raises
     ------
@@ -48,11 +74,21 @@ class SamplingParams:
     temperature: float = 1.0
     top_k: int | None = None
     top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] | Iterable[tuple[int, float]] = ()
+    bad_words: Sequence[Sequence[int]] = ()
+    min_new_tokens: int = 0
+    processors: Sequence[LogitsProcessor] = ()
 
     def __post_init__(self) -> None:
-        for name, value in (("temperature", self.temperature), ("top_p", self.top_p)):
-            if isinstance(value, bool) or not isinstance(value, numbers.Real):
-                raise TypeError(f"{name} must be a number, got {value!r}")
+        for name in (
+            *("temperature", "top_p", "min_p"),
+            *("repetition_penalty", "presence_penalty", "frequency_penalty"),
+        ):
+            _check_number(name, getattr(self, name))
         if self.temperature != 0 and not _COLDEST <= self.temperature <= _HOTTEST:
             raise ValueError(
                 f"temperature must be 0, or lie in [{_COLDEST}, {_HOTTEST}], "
@@ -60,11 +96,21 @@ class SamplingParams:
             )
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p must lie in (0, 1], got {self.top_p!r}")
-        if self.top_k is not None:
-            if isinstance(self.top_k, bool) or not isinstance(self.top_k, numbers.Integral):
-                raise TypeError(f"top_k must be a positive integer or None, got {self.top_k!r}")
-            if self.top_k < 1:
-                raise ValueError(f"top_k must be a positive integer or None, got {self.top_k}")
+        if not 0 <= self.min_p < 1:
+            raise ValueError(f"min_p must lie in [0, 1), got {self.min_p!r}")
+        if not 0 < self.repetition_penalty < math.inf:
+            raise ValueError(f"repetition_penalty must be > 0, got {self.repetition_penalty!r}")
+        for name in ("presence_penalty", "frequency_penalty"):
+            if not math.isfinite(getattr(self, name)):
+                raise ValueError(f"{name} must be finite, got {getattr(self, name)!r}")
+        _check_integer("top_k", self.top_k, 1, optional=True)
+        _check_integer("min_new_tokens", self.min_new_tokens, 0)
+        object.__setattr__(self, "logit_bias", _pairs(self.logit_bias))
+        object.__setattr__(self, "bad_words", _words(self.bad_words))
+        object.__setattr__(self, "processors", tuple(self.processors))
+        for processor in self.processors:
+            if not isinstance(processor, LogitsProcessor):
+                raise TypeError(f"processors must be LogitsProcessors, got {processor!r}")
 
     @property
     def greedy(self) -> bool:
@@ -79,13 +125,110 @@ class SamplingParams:
             warpers.append(TopKLogitsWarper(int(self.top_k)))
         if self.top_p < 1:
             warpers.append(TopPLogitsWarper(float(self.top_p)))
+        if self.min_p > 0:
+            warpers.append(MinPLogitsWarper(float(self.min_p)))
         return warpers
 
     def warp(self, logits: torch.Tensor) -> torch.Tensor:
-        """Logits, shape (rows, V), whose softmax is the law that is sampled."""
+        """Logits, shape (rows, V), whose softmax is the law that is sampled.
+
+        Temperature and filters only; what reads the tokens before is in `processors_for`.
+        """
         if self.greedy:
             best = logits.argmax(dim=-1, keepdim=True)
             return torch.full_like(logits, -torch.inf).scatter_(-1, best, 0.0)
         no_ids: Any = None  # these warpers read none
         # From the peak down, so that a small temperature sends logits to -inf and never to +inf.
         return self._warpers(no_ids, logits - logits.amax(dim=-1, keepdim=True))
+
+    def processors_for(
+        self, prompt_tokens: int, eos_token_ids: Iterable[int]
+    ) -> LogitsProcessorList:
+        """What comes before `warp` and reads the tokens of one request; a new list for each model.
+
+        Called with ids of shape (1, n) and logits of shape (1, V).
+        """
+        found = LogitsProcessorList()
+        if self.logit_bias:
+            bias: Any = {(token,): value for token, value in self.logit_bias}
+            found.append(SequenceBiasLogitsProcessor(bias))
+        if self.repetition_penalty != 1:
+            found.append(RepetitionPenaltyLogitsProcessor(float(self.repetition_penalty)))
+        if self.presence_penalty or self.frequency_penalty:
+            found.append(
+                CountPenalty(
+                    prompt_tokens, presence=self.presence_penalty, frequency=self.frequency_penalty
+                )
+            )
+        if self.bad_words:
+            found.append(NoBadWordsLogitsProcessor([list(word) for word in self.bad_words]))
+        ends = sorted(eos_token_ids)
+        if self.min_new_tokens and ends:
+            least = int(self.min_new_tokens)
+            found.append(MinNewTokensLengthLogitsProcessor(prompt_tokens, least, ends))
+        found.extend(self.processors)
+        return found
+
+
+class CountPenalty(LogitsProcessor):
+    """Subtract `presence` + `frequency` * count from the logit of a token of the text.
+
+    Parameters
+    ----------
+    prompt_tokens : int
+        Tokens at the front that do not count.
+    presence, frequency : float
+
+    Examples
+    --------
+    >>> penalty = CountPenalty(1, presence=0.5, frequency=1.0)
+    >>> penalty(torch.tensor([[0, 1, 1]]), torch.zeros(1, 3))
+    tensor([[ 0.0000, -2.5000,  0.0000]])
+    """
+
+    def __init__(self, prompt_tokens: int, *, presence: float, frequency: float) -> None:
+        self.prompt_tokens, self.presence, self.frequency = prompt_tokens, presence, frequency
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        text = input_ids[:, self.prompt_tokens :]
+        counts = torch.zeros_like(scores).scatter_add_(
+            -1, text, torch.ones_like(text, dtype=scores.dtype)
+        )
+        return scores - self.frequency * counts - self.presence * (counts > 0)
+
+
+def _check_number(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+
+
+def _check_integer(name: str, value: Any, least: int, *, optional: bool = False) -> None:
+    if optional and value is None:
+        return
+    wanted = f"an integer >= {least}" + (" or None" if optional else "")
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise TypeError(f"{name} must be {wanted}, got {value!r}")
+    if value < least:
+        raise ValueError(f"{name} must be {wanted}, got {value}")
+
+
+def _pairs(bias: Any) -> tuple[tuple[int, float], ...]:
+    try:
+        items = [(token, value) for token, value in dict(bias).items()]
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"logit_bias must map token ids to numbers, got {bias!r}") from error
+    for token, value in items:
+        _check_integer("logit_bias keys", token, 0)
+        _check_number("logit_bias values", value)
+        if not value < math.inf:
+            raise ValueError(f"logit_bias values must be < inf, got {value!r} for {token}")
+    return tuple((int(token), float(value)) for token, value in items)
+
+
+def _words(words: Any) -> tuple[tuple[int, ...], ...]:
+    if isinstance(words, str) or not all(isinstance(word, Sequence) and word for word in words):
+        raise TypeError(f"bad_words must be non-empty sequences of token ids, got {words!r}")
+    for word in words:
+        for token in word:
+            _check_integer("bad_words ids", token, 0)
+    return tuple(tuple(map(int, word)) for word in words)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -9,6 +10,32 @@ from cactus_theory.rules import Rule
 
 Origin = Literal["accepted", "recovered", "bonus", "plain"]
 FinishReason = Literal["length", "eos", "stop", "interrupted"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A drafted token, how it was judged, and what its position was charged.
+
+    Attributes
+    ----------
+    id : int
+        The drafted token n; the emitted one too if it was accepted.
+    draft_prob, target_prob, boosted : float
+        p(n), q(n), and g(n): the chance to pass was min(g/p, 1).
+    acceptance_rate : float
+        sum_x min(p, g): the chance that a token drafted here passes.
+    total_variation, kl_bound : float
+        TV(out, q), exact, and the upper bound of KL(out || q) in nats (exact for rules without
+        candidates).
+    """
+
+    id: int
+    draft_prob: float
+    target_prob: float
+    boosted: float
+    acceptance_rate: float
+    total_variation: float
+    kl_bound: float
 
 
 @dataclass(frozen=True)
@@ -23,38 +50,34 @@ class Token:
     origin : str
         "accepted" (drafted and kept), "recovered" (after a rejection), "bonus" (after all drafts
         were kept) or "plain" (no draft was there to verify).
+    logprob : float
+        Log-probability under the target itself, before temperature, filters and penalties.
+    verdict : Verdict or None
+        Of the token drafted here; None where none was. The ledger's entry of this token.
     """
 
     id: int
     text: str
     origin: Origin
+    logprob: float = field(repr=False)
+    verdict: Verdict | None = field(repr=False)
 
 
 @dataclass(frozen=True)
 class Block:
-    """One target pass. The three tuples speak of the drafted positions whose outcome was emitted.
-
-    Attributes
-    ----------
-    drafted, accepted, emitted : int
-        Tokens proposed; of them kept and emitted; all tokens emitted.
-    acceptance_rates : tuple of float
-        sum_x min(p, g): the chance that a token drafted there passes.
-    total_variations, kl_bounds : tuple of float
-        TV(out, q), exact, and the upper bound of KL(out || q) in nats.
-    """
+    """One target pass: tokens proposed; of them kept and emitted; all tokens emitted."""
 
     drafted: int
     accepted: int
     emitted: int
-    acceptance_rates: tuple[float, ...]
-    total_variations: tuple[float, ...]
-    kl_bounds: tuple[float, ...]
 
 
 @dataclass
 class Seconds:
-    """Wall-clock seconds; `overhead` is what the three parts leave of `total`."""
+    """Wall-clock seconds; `overhead` is what the three parts leave of `total`.
+
+    Of a row in a batch: while it was decoded, whatever else was.
+    """
 
     draft: float = 0.0
     target: float = 0.0
@@ -74,31 +97,41 @@ class DecodeResult:
     ----------
     text : str or None
         None if there was no tokenizer. Ends before a stop string.
-    tokens, origins : tuple
-        Emitted ids, the end-of-sequence token or those of a stop string included.
+    trace : tuple of Token
+        Everything about each emitted token, the end-of-sequence token or those of a stop string
+        included.
     prompt_tokens : int
     finish_reason : "length", "eos", "stop" or "interrupted"
-    seed : int
-        Repeats this result.
+    seed, number : int
+        Of the request; they repeat this result.
     rule : Rule
     blocks : tuple of Block
     seconds : Seconds
     """
 
     text: str | None
-    tokens: tuple[int, ...]
-    origins: tuple[Origin, ...]
+    trace: tuple[Token, ...] = field(repr=False)
     prompt_tokens: int
     finish_reason: FinishReason
     seed: int
+    number: int
     rule: Rule
     blocks: tuple[Block, ...] = field(repr=False)
     seconds: Seconds = field(repr=False)
 
     @property
+    def tokens(self) -> tuple[int, ...]:
+        """Emitted ids."""
+        return tuple(token.id for token in self.trace)
+
+    @property
+    def origins(self) -> tuple[Origin, ...]:
+        return tuple(token.origin for token in self.trace)
+
+    @property
     def tokens_per_second(self) -> float:
         """Emitted tokens over total seconds, the reading of the prompt included."""
-        return len(self.tokens) / self.seconds.total if self.seconds.total else 0.0
+        return len(self.trace) / self.seconds.total if self.seconds.total else 0.0
 
     @property
     def accepted_tokens(self) -> float:
@@ -111,14 +144,34 @@ class DecodeResult:
         return _mean([block.emitted for block in self.blocks])
 
     @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """Of all verified positions whose outcome was emitted."""
+        return tuple(token.verdict for token in self.trace if token.verdict is not None)
+
+    @property
     def counted_acceptance_rate(self) -> float:
         """Drafted tokens kept among those verified; nan if none was."""
-        return _mean([1.0] * self._accepted + [0.0] * (self._verified - self._accepted))
+        judged = [token for token in self.trace if token.verdict is not None]
+        return _mean([float(token.origin == "accepted") for token in judged])
 
     @property
     def acceptance_rate(self) -> float:
         """Mean of sum_x min(p, g) over the verified positions: the same with less noise."""
-        return _mean([rate for block in self.blocks for rate in block.acceptance_rates])
+        return _mean([verdict.acceptance_rate for verdict in self.verdicts])
+
+    @property
+    def acceptance_by_position(self) -> tuple[float, ...]:
+        """Drafted tokens kept among those verified, at the first, second, ... place of a block."""
+        longest = max((block.drafted for block in self.blocks), default=0)
+        kept = [sum(block.accepted > j for block in self.blocks) for j in range(longest)]
+        judged = [
+            sum(min(block.drafted, block.emitted) > j for block in self.blocks)
+            for j in range(longest)
+        ]
+        return tuple(
+            count / total if total else float("nan")
+            for count, total in zip(kept, judged, strict=True)
+        )
 
     @property
     def total_variation(self) -> float:
@@ -126,7 +179,7 @@ class DecodeResult:
 
         Its expectation bounds the total variation of the whole text's law from the target's.
         """
-        return sum(value for block in self.blocks for value in block.total_variations)
+        return sum(verdict.total_variation for verdict in self.verdicts)
 
     @property
     def kl_bound(self) -> float:
@@ -134,22 +187,14 @@ class DecodeResult:
 
         Its expectation bounds the KL of the whole text's law from the target's.
         """
-        return sum(value for block in self.blocks for value in block.kl_bounds)
-
-    @property
-    def _accepted(self) -> int:
-        return sum(block.accepted for block in self.blocks)
-
-    @property
-    def _verified(self) -> int:
-        return sum(len(block.acceptance_rates) for block in self.blocks)
+        return sum(verdict.kl_bound for verdict in self.verdicts)
 
     def __str__(self) -> str:
         lines = [
-            f"{self.rule}: {len(self.tokens)} tokens ({self.finish_reason}), seed {self.seed}",
+            f"{self.rule}: {len(self.trace)} tokens ({self.finish_reason}), seed {self.seed}",
             f"  {self.tokens_per_second:.1f} tokens/s, {self.block_efficiency:.2f} per target pass",
         ]
-        if self._verified:
+        if self.verdicts:
             lines += [
                 f"  acceptance rate {self.acceptance_rate:.3f} "
                 f"({self.counted_acceptance_rate:.3f} counted)",
@@ -159,5 +204,5 @@ class DecodeResult:
         return "\n".join(lines)
 
 
-def _mean(values: list) -> float:
+def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else float("nan")

@@ -1,19 +1,28 @@
 """The verification of one block in torch, from logits, with its uniforms as arguments.
 
-Agrees token for token with `cactus_theory.specification.verify`. Of the target it computes one
-log-sum-exp per row and one gathered value per drafted token; a full row of probabilities only at
-the row from which a recovered or bonus token is drawn.
+Agrees token for token with `cactus_theory.specification.verify`. Rules with candidates read one
+log-sum-exp and one gathered value per drafted token; a full row of probabilities is made only at
+the row from which a recovered or bonus token is drawn. All other rules read whole laws; they are
+verified by the specification itself, on the host.
+
+One position of the batch is looked at a time, so nothing of the size of the logits is ever copied.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from cactus_runtime.random import inverse_cdf
+from cactus_theory import specification
 from cactus_theory.laws import Emission, emission_sums
-from cactus_theory.rules import CandidateRule
+from cactus_theory.rules import CandidateRule, Rule, SpeculativeSampling
+
+Position = int | torch.Tensor
+Warp = Callable[[torch.Tensor, Position], torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -26,10 +35,21 @@ class Verification:
         Drafted tokens kept, 0..k.
     last_token : int64 tensor, shape (B,)
         The recovered token (accepted < k) or the bonus token (accepted = k).
+    draft_prob, target_prob, boosted : float64 tensors, shape (B, k)
+        Of every drafted token n: p(n), q(n), and g(n), below which u * p(n) passes.
     """
 
     accepted: torch.Tensor
     last_token: torch.Tensor
+    draft_prob: torch.Tensor
+    target_prob: torch.Tensor
+    boosted: torch.Tensor
+
+
+def as_they_are(logits: torch.Tensor, position: Position) -> torch.Tensor:
+    """The warp that changes nothing, but for half-precision logits, which become float32."""
+    half = logits.dtype in (torch.float16, torch.bfloat16)
+    return logits.float() if half else logits
 
 
 def verify(
@@ -40,7 +60,9 @@ def verify(
     target_logits: torch.Tensor,
     accept_uniforms: torch.Tensor,
     recover_uniforms: torch.Tensor,
+    num_drafts: torch.Tensor | None = None,
     lossy: torch.Tensor | None = None,
+    warp: Warp = as_they_are,
 ) -> Verification:
     """Keep a prefix of each row's drafted tokens and draw one more token.
 
@@ -52,12 +74,17 @@ def verify(
     draft_probs : tensor, shape (B, k, V), or None
         The laws the tokens were drawn from; None means one-hot on the tokens.
     target_logits : floating tensor, shape (B, k + 1, V)
-        After temperature and filters; -inf excludes a token. At least float32.
+        -inf excludes a token.
     accept_uniforms : float64 tensor, shape (B, k)
     recover_uniforms : float64 tensor, shape (B,)
+    num_drafts : int64 tensor, shape (B,), optional
+        Drafted tokens of each row that count; those after them are padding. Default all.
     lossy : bool tensor, shape (B, k), optional
         Where the rule applies; elsewhere the position is verified by plain speculative sampling.
         Default everywhere.
+    warp : callable (logits, position) -> logits
+        Temperature, filters and penalties for logits of shape (B, V) at one position of the block,
+        or at one position per row where that is an int64 tensor of shape (B,). Default none.
 
     Returns
     -------
@@ -81,51 +108,104 @@ def verify(
     ([1], [0])
     """
     _check_shapes(tokens, draft_probs, target_logits, accept_uniforms, recover_uniforms, lossy)
-    batch, num_drafts = tokens.shape
+    batch, k = tokens.shape
     rows = torch.arange(batch, device=tokens.device)
-    if num_drafts == 0:
-        bonus = inverse_cdf(target_logits[:, 0].double().softmax(-1), recover_uniforms)
-        return Verification(torch.zeros_like(rows), bonus)
-
-    index = tokens.unsqueeze(-1)
-    drafted_logits = target_logits[:, :-1]
-    # Relative to the row's peak: a log-sum-exp near 1e6 would swallow log V in float32.
-    drafted_logits = drafted_logits - drafted_logits.amax(-1, keepdim=True)
-    log_prob = drafted_logits.gather(-1, index).squeeze(-1) - drafted_logits.logsumexp(-1)
-    target_prob = log_prob.double().exp().clamp(max=1.0)
+    target_prob = accept_uniforms.new_zeros(batch, k)
+    for j in range(k):
+        target_prob[:, j] = token_log_prob(warp(target_logits[:, j], j), tokens[:, j]).exp()
+    target_prob.clamp_(max=1.0)
     if draft_probs is None:
         draft_prob = torch.ones_like(target_prob)
     else:
-        draft_prob = draft_probs.gather(-1, index).squeeze(-1).double()
+        draft_prob = draft_probs.gather(-1, tokens.unsqueeze(-1)).squeeze(-1).double()
     boosted = rule.boost(target_prob, xp=torch)
     if lossy is not None:
         boosted = torch.where(lossy, boosted, target_prob)
     passes = accept_uniforms * draft_prob < boosted
+    if num_drafts is not None:
+        passes &= torch.arange(k, device=tokens.device) < num_drafts.unsqueeze(-1)
     accepted = passes.long().cumprod(-1).sum(-1)
 
-    first = accepted.clamp(max=num_drafts - 1)
-    rejected_token = tokens[rows, first].unsqueeze(-1)
-    target_row = target_logits[rows, accepted].double().softmax(-1)
-    shrink = rule.shrink(target_prob[rows, first], xp=torch)
-    if lossy is not None:
-        shrink = torch.where(lossy[rows, first], shrink, 1.0)
-    residual = shrink.unsqueeze(-1) * target_row
-    if draft_probs is not None:
-        residual = (residual - draft_probs[rows, first]).clamp(min=0.0)
-    residual = residual.scatter(-1, rejected_token, 0.0)  # a rejected token has g < p
+    weights = warp(target_logits[rows, accepted], accepted).softmax(-1, dtype=torch.float64)
+    if k:
+        first = accepted.clamp(max=k - 1)
+        shrink = rule.shrink(target_prob[rows, first], xp=torch)
+        if lossy is not None:
+            shrink = torch.where(lossy[rows, first], shrink, 1.0)
+        residual = shrink.unsqueeze(-1) * weights
+        if draft_probs is not None:
+            residual = residual.sub_(draft_probs[rows, first]).clamp_(min=0.0)
+        # a rejected token has g < p, so it is not drawn again
+        residual.scatter_(-1, tokens[rows, first].unsqueeze(-1), 0.0)
+        # A residual can be empty by rounding only: then p = q, and q is the law to draw from.
+        rejected = accepted < (k if num_drafts is None else num_drafts)
+        rejected = rejected.unsqueeze(-1) & (residual.sum(-1, keepdim=True) > 0)
+        weights = torch.where(rejected, residual, weights)
+    last_token = inverse_cdf(weights, recover_uniforms)
+    return Verification(accepted, last_token, draft_prob, target_prob, boosted)
 
-    # A residual can be empty by rounding only: then p = q, and q is the law to draw from.
-    rejected = (accepted < num_drafts).unsqueeze(-1) & (residual.sum(-1, keepdim=True) > 0)
-    weights = torch.where(rejected, residual, target_row)
-    return Verification(accepted, inverse_cdf(weights, recover_uniforms))
 
-
-def block_emission(
-    rule: CandidateRule,
+def verify_by_law(
+    rule: Rule,
     tokens: torch.Tensor,
     *,
     draft_probs: torch.Tensor | None,
     target_logits: torch.Tensor,
+    accept_uniforms: torch.Tensor,
+    recover_uniforms: torch.Tensor,
+    num_drafts: torch.Tensor | None = None,
+    lossy: torch.Tensor | None = None,
+    warp: Warp = as_they_are,
+) -> Verification:
+    """`verify` for any rule, by `cactus_theory.specification.verify` on the host.
+
+    Parameters are those of `verify`. Reads whole laws of both models, in float64.
+
+    Examples
+    --------
+    >>> from cactus_theory import Lenience
+    >>> block = verify_by_law(
+    ...     Lenience(0.5), torch.tensor([[1]]), draft_probs=torch.tensor([[[0.0, 1.0]]]),
+    ...     target_logits=torch.zeros(1, 2, 2), accept_uniforms=torch.tensor([[0.99]]).double(),
+    ...     recover_uniforms=torch.tensor([0.3]).double())
+    >>> block.accepted.tolist(), block.last_token.tolist()
+    ([1], [0])
+    """
+    _check_shapes(tokens, draft_probs, target_logits, accept_uniforms, recover_uniforms, lossy)
+    batch, k = tokens.shape
+    drafts, targets = _laws(tokens, draft_probs, target_logits, warp)
+    ids, accept = tokens.cpu().numpy(), accept_uniforms.cpu().numpy()
+    recover = recover_uniforms.cpu().numpy()
+    counts = [k] * batch if num_drafts is None else num_drafts.tolist()
+    figures = np.zeros((3, batch, k))
+    outcomes = []
+    for i, count in enumerate(counts):
+        here = slice(0, count)
+        applies = [True] * count if lossy is None else lossy[i, here].tolist()
+        rules = [rule if lossily else SpeculativeSampling() for lossily in applies]
+        emitted, accepted = specification.verify(
+            rules,
+            ids[i, here],
+            draft=drafts[i, here],
+            target=targets[i, : count + 1],
+            accept_uniforms=accept[i, here],
+            recover_uniform=recover[i],
+        )
+        outcomes.append((accepted, emitted[-1]))
+        for j, token in enumerate(ids[i, here]):
+            mass = rules[j].accepted_mass(drafts[i, j], targets[i, j])[token]
+            figures[:, i, j] = drafts[i, j, token], targets[i, j, token], mass
+    accepted, last = torch.tensor(outcomes, device=tokens.device).unbind(-1)
+    return Verification(accepted, last, *torch.tensor(figures, device=tokens.device))
+
+
+def block_emission(
+    rule: Rule,
+    tokens: torch.Tensor,
+    *,
+    draft_probs: torch.Tensor | None,
+    target_logits: torch.Tensor,
+    warp: Warp = as_they_are,
 ) -> Emission:
     """Acceptance rate, total variation and KL bound at every drafted position, shape (B, k) each.
 
@@ -141,12 +221,89 @@ def block_emission(
     ...     target_logits=torch.zeros(1, 2, 2)).acceptance_rate
     tensor([[0.7500]], dtype=torch.float64)
     """
-    target = target_logits[:, :-1].double().softmax(-1)
+    cost_of = _candidate_cost if reads_one_number(rule) else _law_cost
+    costs = tokens.new_zeros(3, *tokens.shape, dtype=torch.float64)
+    for j in range(tokens.shape[1]):
+        target = warp(target_logits[:, j], j).softmax(-1, dtype=torch.float64)
+        if draft_probs is None:
+            draft = torch.zeros_like(target).scatter_(-1, tokens[:, j, None], 1.0)
+        else:
+            draft = draft_probs[:, j]
+        for i in range(len(tokens)):
+            costs[:, i, j] = cost_of(rule, draft[i], target[i])
+    return Emission(*costs)
+
+
+def _candidate_cost(rule: CandidateRule, draft: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """Acceptance rate, TV and KL bound at one position: sums over the tokens with p > q alone."""
+    over = draft > target
+    p, q = draft[over].double(), target[over]
+    cost = emission_sums(rule, p, q, xp=torch)
+    lost = p.sum() - cost.acceptance_rate
+    return torch.stack([(1 - lost).clamp(0.0, 1.0), cost.total_variation, cost.kl_bound])
+
+
+def _law_cost(rule: Rule, draft: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    p, q = draft.double().cpu().numpy(), target.cpu().numpy()
+    cost = emission_sums(rule, p, q, xp=np)
+    return torch.tensor([cost.acceptance_rate, cost.total_variation, cost.kl_bound])
+
+
+def reads_one_number(rule: Rule) -> bool:
+    """Whether `verify` can evaluate the rule: candidates, in formulas that torch can run."""
+    if not isinstance(rule, CandidateRule):
+        return False
+    try:
+        rule.boost(torch.ones(1, dtype=torch.float64), xp=torch)
+    except TypeError:
+        return False
+    return True
+
+
+def log_normaliser(logits: torch.Tensor) -> torch.Tensor:
+    """log sum exp over the last axis, in float64; nan or inf where there is no law.
+
+    Relative to each row's peak, as a float32 near 1e6 would swallow log V; and on a CPU row by
+    row, as its caches hold one.
+
+    Examples
+    --------
+    >>> log_normaliser(torch.full((1, 2), 1e6)) - 1e6
+    tensor([0.6931], dtype=torch.float64)
+    """
+    rows = logits.reshape(-1, logits.shape[-1])
+    found = []
+    for part in rows.split(1 if rows.device.type == "cpu" else max(len(rows), 1)):
+        part = as_they_are(part, 0)
+        peak = part.amax(-1, keepdim=True)
+        total = (part - peak).exp_().sum(-1)
+        found.append(peak.squeeze(-1).double() + total.double().log())
+    return torch.cat(found).reshape(logits.shape[:-1])
+
+
+def token_log_prob(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    """log softmax(logits)[token] per row, for logits (..., V) and tokens (...); float64."""
+    value = logits.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
+    return value.double() - log_normaliser(logits)
+
+
+def _laws(
+    tokens: torch.Tensor,
+    draft_probs: torch.Tensor | None,
+    target_logits: torch.Tensor,
+    warp: Warp,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Laws of draft and target as float64 arrays, shapes (B, k, V) and (B, k + 1, V)."""
+    rows: Sequence[torch.Tensor] = [
+        warp(target_logits[:, j], j).softmax(-1, dtype=torch.float64)
+        for j in range(target_logits.shape[1])
+    ]
+    targets = torch.stack(rows, dim=1)
     if draft_probs is None:
-        draft = torch.zeros_like(target).scatter_(-1, tokens.unsqueeze(-1), 1.0)
+        drafts = torch.zeros_like(targets[:, :-1]).scatter_(-1, tokens.unsqueeze(-1), 1.0)
     else:
-        draft = draft_probs.double()
-    return emission_sums(rule, draft, target, xp=torch)
+        drafts = draft_probs.double()
+    return drafts.cpu().numpy(), targets.cpu().numpy()
 
 
 def _check_shapes(

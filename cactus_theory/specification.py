@@ -17,7 +17,7 @@ from cactus_theory.rules import Rule
 
 
 def verify(
-    rule: Rule,
+    rule: Rule | Sequence[Rule],
     tokens: Sequence[int],
     *,
     draft: Any,
@@ -33,7 +33,8 @@ def verify(
 
     Parameters
     ----------
-    rule : Rule
+    rule : Rule, or sequence of k Rules
+        One for all positions, or one for each.
     tokens : sequence of k ints
         Drafted tokens; token i was drawn from draft[i].
     draft : array, shape (k, V)
@@ -62,7 +63,8 @@ def verify(
     """
     kept: list[int] = []
     tokens = [_validate.token("tokens", token, len(target[0])) for token in tokens]
-    for i, (token, u) in enumerate(zip(tokens, accept_uniforms, strict=True)):
+    rules = [rule] * len(tokens) if isinstance(rule, Rule) else rule
+    for i, (token, u, rule) in enumerate(zip(tokens, accept_uniforms, rules, strict=True)):
         if not u * draft[i][token] < rule.threshold(token, draft[i], target[i]):
             weights = rule.recovery_weights(token, draft[i], target[i])
             if not weights.sum() > 0:  # empty by rounding only: then p = q, and q is the law

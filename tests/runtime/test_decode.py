@@ -13,21 +13,24 @@ from cactus_runtime import (
     NonFiniteLogitsError,
     PromptLookup,
     Proposal,
+    Request,
     SamplingParams,
     decode,
 )
 from cactus_theory import (
     Cactus,
     CactusExact,
-    Lenience,
     SpeculativeSampling,
     block_efficiency,
     output_law,
 )
-from cactus_theory.families import JensenShannon
 
 GREEDY = SamplingParams(temperature=0)
 RULES = [SpeculativeSampling(), Cactus(1.0), CactusExact(1.0)]
+
+
+def stream(decoder, prompt, **options):
+    return decoder.stream(Request(prompt, **options))
 
 
 def greedy_reference(model, ids, count):
@@ -60,7 +63,8 @@ def test_greedy_equals_the_target_s_own_greedy_on_a_random_pair(
     random_pair, rule, num_draft_tokens
 ):
     target, draft = random_pair
-    result = Decoder(target, draft=draft).stream(
+    result = stream(
+        Decoder(target, draft=draft),
         [1, 2, 3],
         rule=rule,
         sampling=GREEDY,
@@ -157,8 +161,10 @@ def test_the_first_two_tokens_follow_the_exact_law(random_pair, rule):
     counts = np.zeros((7, 7))
     for seed in range(samples):
         # Two drafts are asked of the first and, after a rejection, of the second token.
-        stream = decoder.stream(prompt, rule=rule, num_draft_tokens=2, max_new_tokens=4, seed=seed)
-        counts[next(stream).id, next(stream).id] += 1
+        decoding = stream(
+            decoder, prompt, rule=rule, num_draft_tokens=2, max_new_tokens=4, seed=seed
+        )
+        counts[next(decoding).id, next(decoding).id] += 1
 
     expected = joint(rule).ravel()
     cells, laws = merge_small_cells(expected * samples, counts.ravel(), 10)
@@ -181,8 +187,8 @@ def merge_small_cells(expected, observed, least):
 def test_the_counted_acceptance_matches_the_expected_one(tiny):
     decoder = Decoder(tiny)
     results = [
-        decoder.stream(
-            "river:", rule=Cactus(0.1), max_new_tokens=60, seed=i, eos_token_id=()
+        stream(
+            decoder, "river:", rule=Cactus(0.1), max_new_tokens=60, seed=i, eos_token_id=()
         ).finish()
         for i in range(10)
     ]
@@ -197,7 +203,7 @@ def test_the_counted_acceptance_matches_the_expected_one(tiny):
 def test_a_seed_repeats_its_result(random_pair, rule):
     decoder = Decoder(random_pair[0], draft=random_pair[1])
     first, second, other = (
-        decoder.stream([1, 2], rule=rule, max_new_tokens=30, seed=seed).finish()
+        stream(decoder, [1, 2], rule=rule, max_new_tokens=30, seed=seed).finish()
         for seed in (5, 5, 6)
     )
     assert first.tokens == second.tokens
@@ -206,9 +212,9 @@ def test_a_seed_repeats_its_result(random_pair, rule):
 
 def test_an_unseeded_result_tells_the_seed_that_repeats_it(random_pair):
     decoder = Decoder(random_pair[0], draft=random_pair[1])
-    first = decoder.stream([1, 2], max_new_tokens=30).finish()
-    second = decoder.stream([1, 2], max_new_tokens=30).finish()
-    again = decoder.stream([1, 2], max_new_tokens=30, seed=first.seed).finish()
+    first = stream(decoder, [1, 2], max_new_tokens=30).finish()
+    second = stream(decoder, [1, 2], max_new_tokens=30).finish()
+    again = stream(decoder, [1, 2], max_new_tokens=30, seed=first.seed).finish()
     assert first.tokens == again.tokens
     assert first.tokens != second.tokens
 
@@ -219,8 +225,8 @@ def test_a_budget_of_zero_decodes_the_same_tokens_as_plain_speculative_sampling(
 ):
     decoder = Decoder(random_pair[0], draft=random_pair[1])
     for seed in range(5):
-        zero = decoder.stream([1, 2], rule=delta_zero, max_new_tokens=40, seed=seed).finish()
-        plain = decoder.stream([1, 2], max_new_tokens=40, seed=seed).finish()
+        zero = stream(decoder, [1, 2], rule=delta_zero, max_new_tokens=40, seed=seed).finish()
+        plain = stream(decoder, [1, 2], max_new_tokens=40, seed=seed).finish()
         assert zero.tokens == plain.tokens
         assert zero.total_variation == plain.total_variation == 0
 
@@ -228,7 +234,8 @@ def test_a_budget_of_zero_decodes_the_same_tokens_as_plain_speculative_sampling(
 @pytest.mark.parametrize("num_draft_tokens", [0, 1, 3, 6])
 @pytest.mark.parametrize("max_new_tokens", [1, 2, 3, 7, 8])
 def test_never_more_than_the_asked_number_of_tokens(random_pair, num_draft_tokens, max_new_tokens):
-    result = Decoder(random_pair[0], draft=random_pair[1]).stream(
+    result = stream(
+        Decoder(random_pair[0], draft=random_pair[1]),
         [1],
         rule=CactusExact(3.0),
         num_draft_tokens=num_draft_tokens,
@@ -248,8 +255,13 @@ def test_an_end_of_sequence_token_ends_the_text_at_every_index_of_a_block(random
     script = Scripted(greedy, 7)
     script.prompt_length = 3
     eos = greedy[index]
-    result = Decoder(target, draft=script).stream(
-        [1, 2, 3], sampling=GREEDY, num_draft_tokens=9, max_new_tokens=10, eos_token_id=eos
+    result = stream(
+        Decoder(target, draft=script),
+        [1, 2, 3],
+        sampling=GREEDY,
+        num_draft_tokens=9,
+        max_new_tokens=10,
+        eos_token_id=eos,
     )
     result = result.finish()
     assert result.tokens == greedy[: greedy.index(eos) + 1]
@@ -266,11 +278,11 @@ def test_a_stop_string_cuts_the_text_at_every_index_of_a_block(tiny, num_draft_t
         "seed": 3,
         "eos_token_id": (),
     }
-    whole = decoder.stream("river:", **options).finish()
+    whole = stream(decoder, "river:", **options).finish()
     for size in (1, 2, 5):
         for start in range(0, len(whole.text) - size, 3):
             stop = whole.text[start : start + size]
-            cut = decoder.stream("river:", stop=[stop], **options)
+            cut = stream(decoder, "river:", stop=[stop], **options)
             pieces = "".join(token.text for token in cut)
             result = cut.result
             assert result.text == whole.text[: whole.text.index(stop)]
@@ -281,10 +293,10 @@ def test_a_stop_string_cuts_the_text_at_every_index_of_a_block(tiny, num_draft_t
 
 def test_a_stop_string_completed_by_the_last_allowed_token_counts(tiny):
     decoder = Decoder(tiny)
-    whole = decoder.stream("river:", sampling=GREEDY, max_new_tokens=12, eos_token_id=()).finish()
+    whole = stream(decoder, "river:", sampling=GREEDY, max_new_tokens=12, eos_token_id=()).finish()
     stop = whole.text[-3:]
-    cut = decoder.stream(
-        "river:", sampling=GREEDY, max_new_tokens=12, stop=[stop], eos_token_id=()
+    cut = stream(
+        decoder, "river:", sampling=GREEDY, max_new_tokens=12, stop=[stop], eos_token_id=()
     ).finish()
     assert cut.text == whole.text[: whole.text.index(stop)]
     assert cut.finish_reason == "stop"
@@ -304,16 +316,17 @@ def test_the_cache_holds_all_but_the_last_token_after_every_block(random_pair, s
     greedy = greedy_reference(target, [1, 2, 3], 30)
     script = Scripted(script_of(greedy), 7)
     script.prompt_length = 3
-    decoding = Decoder(target, draft=script).stream(
-        [1, 2, 3], sampling=GREEDY, num_draft_tokens=4, max_new_tokens=30
+    decoding = stream(
+        Decoder(target, draft=script),
+        [1, 2, 3],
+        sampling=GREEDY,
+        num_draft_tokens=4,
+        max_new_tokens=30,
     )
-    emitted = 3
-    for block in iter(lambda: decoding._finish_reason is None and decoding._block(), False):
-        emitted += len(block)
-        held = decoding._target.length
-        # everything read: the committed text but its last token, and the drafts that were refused
-        drafts = decoding._blocks[-1].drafted - decoding._blocks[-1].accepted
-        assert held == emitted - 1 + drafts
+    batch, emitted = decoding._batch, 3
+    while decoding.result.finish_reason != "length":
+        emitted += len(batch._block())
+        assert batch._target.lengths == [emitted - 1]  # the committed text but its last token
     assert decoding.result.tokens == greedy
     accepted = {block.accepted for block in decoding.result.blocks if block.drafted == 4}
     assert accepted == ({4} if script_of is accept_all else {0})
@@ -323,8 +336,12 @@ def test_the_draft_is_asked_after_the_committed_text_and_never_for_too_much(rand
     greedy = greedy_reference(random_pair[0], [1, 2, 3], 10)
     script = Scripted(greedy, 7)
     script.prompt_length = 3
-    Decoder(random_pair[0], draft=script).stream(
-        [1, 2, 3], sampling=GREEDY, num_draft_tokens=4, max_new_tokens=12
+    stream(
+        Decoder(random_pair[0], draft=script),
+        [1, 2, 3],
+        sampling=GREEDY,
+        num_draft_tokens=4,
+        max_new_tokens=12,
     ).finish()
     assert script.asked[:2] == [(3, 4), (8, 4)]
     assert script.asked[2] == (13, 1)
@@ -335,8 +352,8 @@ def test_a_drafter_may_propose_nothing(random_pair):
         def propose(self, ids, count, uniforms):
             return Proposal(ids[0, :0])
 
-    result = Decoder(random_pair[0], draft=Silent()).stream(
-        [1, 2, 3], sampling=GREEDY, max_new_tokens=10
+    result = stream(
+        Decoder(random_pair[0], draft=Silent()), [1, 2, 3], sampling=GREEDY, max_new_tokens=10
     )
     result = result.finish()
     assert result.tokens == greedy_reference(random_pair[0], [1, 2, 3], 10)
@@ -363,7 +380,7 @@ def test_a_proposal_that_is_none_is_refused(random_pair, proposal, words):
             return proposal
 
     with pytest.raises(ValueError, match=words):
-        Decoder(random_pair[0], draft=Wrong()).stream([1], max_new_tokens=9).finish()
+        stream(Decoder(random_pair[0], draft=Wrong()), [1], max_new_tokens=9).finish()
 
 
 def test_a_failure_stays_a_failure_and_leaves_the_decoder_usable(random_pair):
@@ -373,20 +390,20 @@ def test_a_failure_stays_a_failure_and_leaves_the_decoder_usable(random_pair):
                 raise RuntimeError("out of ideas")
             return Proposal(ids[0, :0])
 
-    decoding = Decoder(random_pair[0], draft=Failing()).stream([1, 2, 3], max_new_tokens=9)
+    decoding = stream(Decoder(random_pair[0], draft=Failing()), [1, 2, 3], max_new_tokens=9)
     for _ in range(2):
         with pytest.raises(RuntimeError, match="out of ideas"):
             decoding.finish()
     assert len(decoding.result.tokens) == 1
     decoder = Decoder(random_pair[0], draft=random_pair[1])
     with pytest.raises(ZeroDivisionError):
-        decoder.stream([1, 2, 3], max_new_tokens=9).finish(lambda token: 1 / 0)
-    assert len(decoder.stream([1, 2, 3], max_new_tokens=9).finish().tokens) == 9
+        stream(decoder, [1, 2, 3], max_new_tokens=9).finish(lambda token: 1 / 0)
+    assert len(stream(decoder, [1, 2, 3], max_new_tokens=9).finish().tokens) == 9
 
 
 def test_origins_tell_accepted_recovered_and_bonus_tokens_apart(random_pair):
     decoder = Decoder(random_pair[0], draft=random_pair[1])
-    result = decoder.stream([1], rule=Cactus(0.3), num_draft_tokens=2, max_new_tokens=60, seed=0)
+    result = stream(decoder, [1], rule=Cactus(0.3), num_draft_tokens=2, max_new_tokens=60, seed=0)
     result = result.finish()
     assert set(result.origins) == {"accepted", "recovered", "bonus", "plain"} - (
         set() if "plain" in result.origins else {"plain"}
@@ -418,8 +435,8 @@ def test_an_interruption_returns_what_was_decoded(tiny):
     seen = []
     decoder = Decoder(tiny)
     options = {"max_new_tokens": 40, "seed": 1, "eos_token_id": ()}
-    partial = decoder.stream("river:", **options).finish(interrupt)
-    whole = decoder.stream("river:", **options).finish()
+    partial = stream(decoder, "river:", **options).finish(interrupt)
+    whole = stream(decoder, "river:", **options).finish()
     assert partial.finish_reason == "interrupted"
     assert 5 <= len(partial.tokens) < 40
     assert partial.tokens == whole.tokens[: len(partial.tokens)]
@@ -439,7 +456,7 @@ def test_a_narrower_or_wider_padded_vocabulary_works(random_model):
         random_model(2, vocabulary=9),
     )
     for draft in (narrow, wide):
-        result = Decoder(target, draft=draft).stream([1, 2], rule=Cactus(0.2), max_new_tokens=40)
+        result = stream(Decoder(target, draft=draft), [1, 2], rule=Cactus(0.2), max_new_tokens=40)
         result = result.finish()
         assert len(result.tokens) == 40
         assert 0 <= min(result.tokens) <= max(result.tokens) < 7
@@ -451,9 +468,11 @@ def test_a_narrower_or_wider_padded_vocabulary_works(random_model):
 def test_non_finite_logits_name_the_model_and_the_position(random_model, role, poison):
     models = {"target": random_model(0, layers=2), "draft": random_model(1)}
     models[role].model.norm.weight.fill_(poison)
-    stream = Decoder(models["target"], draft=models["draft"]).stream([1, 2, 3], max_new_tokens=4)
-    with pytest.raises(NonFiniteLogitsError, match=f"the {role} model .* after token 2 "):
-        stream.finish()
+    decoding = stream(Decoder(models["target"], draft=models["draft"]), [1, 2, 3], max_new_tokens=4)
+    with pytest.raises(
+        NonFiniteLogitsError, match=f"the {role} model .* after token 2 of request 0"
+    ):
+        decoding.finish()
 
 
 @pytest.mark.parametrize("budget", [0.0, 0.3, 2.0, 1e6])
@@ -464,12 +483,12 @@ def test_a_budget_is_never_passed_and_is_used(random_pair, rule, name, budget):
     spent = {"max_kl": "kl_bound", "max_total_variation": "total_variation"}[name]
     for seed in range(2):
         options = {"rule": rule, "max_new_tokens": 40, "seed": seed, "num_draft_tokens": 3}
-        result = decoder.stream([1, 2], **options, **{name: budget}).finish()
+        result = stream(decoder, [1, 2], **options, **{name: budget}).finish()
         assert getattr(result, spent) <= budget
-        free = decoder.stream([1, 2], **options).finish()
+        free = stream(decoder, [1, 2], **options).finish()
         if getattr(free, spent) <= budget:
             assert result.tokens == free.tokens
-        plain = decoder.stream([1, 2], **{**options, "rule": SpeculativeSampling()}).finish()
+        plain = stream(decoder, [1, 2], **{**options, "rule": SpeculativeSampling()}).finish()
         if budget == 0:
             assert result.tokens == plain.tokens
         elif 2.0 <= budget < getattr(free, spent):  # a position may cost more than .3 by itself
@@ -479,33 +498,35 @@ def test_a_budget_is_never_passed_and_is_used(random_pair, rule, name, budget):
 def test_the_account_of_a_lossless_position_is_that_of_speculative_sampling(random_pair):
     decoder = Decoder(random_pair[0], draft=random_pair[1])
     options = {"max_new_tokens": 40, "seed": 1}
-    stopped = decoder.stream([1, 2], rule=Cactus(0.5), max_kl=0.0, **options).finish()
-    plain = decoder.stream([1, 2], rule=SpeculativeSampling(), **options).finish()
-    for a, b in zip(stopped.blocks, plain.blocks, strict=True):
+    stopped = stream(decoder, [1, 2], rule=Cactus(0.5), max_kl=0.0, **options).finish()
+    plain = stream(decoder, [1, 2], rule=SpeculativeSampling(), **options).finish()
+    assert stopped.blocks == plain.blocks
+    for a, b in zip(stopped.verdicts, plain.verdicts, strict=True):
         # a difference of two sums of seven terms against one such sum
-        assert a.acceptance_rates == pytest.approx(b.acceptance_rates, abs=1e-14)
-        assert a.kl_bounds == b.kl_bounds
+        assert a.acceptance_rate == pytest.approx(b.acceptance_rate, abs=1e-14)
+        assert a.kl_bound == b.kl_bound == 0
 
 
 def test_numpy_integers_and_arrays_are_taken_as_they_are(random_pair):
     decoder = Decoder(random_pair[0], draft=random_pair[1])
-    plain = decoder.stream([1, 2], max_new_tokens=6, num_draft_tokens=2, seed=3).finish()
-    numpy = decoder.stream(
+    plain = stream(decoder, [1, 2], max_new_tokens=6, num_draft_tokens=2, seed=3).finish()
+    numpy = stream(
+        decoder,
         np.array([1, 2]),
         max_new_tokens=np.int64(6),
         num_draft_tokens=np.int64(2),
         seed=np.int64(3),
     ).finish()
-    tensor = decoder.stream(
-        torch.tensor([1, 2]), max_new_tokens=6, num_draft_tokens=2, seed=3
+    tensor = stream(
+        decoder, torch.tensor([1, 2]), max_new_tokens=6, num_draft_tokens=2, seed=3
     ).finish()
     assert plain.tokens == numpy.tokens == tensor.tokens
 
 
 def test_acceptance_rates_are_probabilities_for_the_planning_functions(tiny):
     result = decode(tiny, "dog:", rule=Cactus(1.0), max_new_tokens=60, seed=0, eos_token_id=())
-    for block in result.blocks:
-        assert 1 <= block_efficiency(block.acceptance_rates) <= 5
+    assert 1 <= block_efficiency([v.acceptance_rate for v in result.verdicts[:4]]) <= 5
+    assert all(0 <= rate <= 1 for rate in result.acceptance_by_position)
 
 
 @pytest.mark.parametrize("num_draft_tokens", [1, 4])
@@ -532,8 +553,12 @@ def test_a_sliding_window_is_rewound_too(num_draft_tokens):
     for _ in range(40):
         logits = target(torch.tensor([ids]), use_cache=False).logits
         ids.append(int(logits[0, -1].argmax()))
-    result = Decoder(target, draft=mistral(1, 1)).stream(
-        [1, 2, 3], sampling=GREEDY, num_draft_tokens=num_draft_tokens, max_new_tokens=40
+    result = stream(
+        Decoder(target, draft=mistral(1, 1)),
+        [1, 2, 3],
+        sampling=GREEDY,
+        num_draft_tokens=num_draft_tokens,
+        max_new_tokens=40,
     )
     assert result.finish().tokens == tuple(ids[3:])
 
@@ -541,7 +566,7 @@ def test_a_sliding_window_is_rewound_too(num_draft_tokens):
 def test_temperature_zero_accepts_exactly_the_argmax_for_every_budget(random_pair):
     decoder = Decoder(random_pair[0], draft=random_pair[1])
     results = [
-        decoder.stream([1, 2], rule=rule, sampling=GREEDY, max_new_tokens=40).finish()
+        stream(decoder, [1, 2], rule=rule, sampling=GREEDY, max_new_tokens=40).finish()
         for rule in (SpeculativeSampling(), Cactus(0.01), Cactus(50.0), CactusExact(50.0))
     ]
     assert len({result.tokens for result in results}) == 1
@@ -552,8 +577,13 @@ def test_temperature_zero_accepts_exactly_the_argmax_for_every_budget(random_pai
 def test_no_token_outside_the_filters_is_ever_emitted(random_pair, top_k):
     target, draft = random_pair
     sampling = SamplingParams(temperature=1.5, top_k=top_k)
-    result = Decoder(target, draft=draft).stream(
-        [1, 2], rule=CactusExact(20.0), sampling=sampling, max_new_tokens=40, seed=2
+    result = stream(
+        Decoder(target, draft=draft),
+        [1, 2],
+        rule=CactusExact(20.0),
+        sampling=sampling,
+        max_new_tokens=40,
+        seed=2,
     )
     ids = torch.tensor([[1, 2, *result.finish().tokens]])
     logits = target(ids).logits[0]
@@ -579,9 +609,7 @@ def options():
         ({"max_new_tokens": 2.0}, TypeError, "max_new_tokens"),
         ({"num_draft_tokens": -1}, ValueError, "num_draft_tokens must be an integer >= 0, got -1"),
         ({"num_draft_tokens": True}, TypeError, "num_draft_tokens"),
-        ({"rule": 0.5}, TypeError, "rule must be a rule with candidates .* got 0.5"),
-        ({"rule": Lenience(0.5)}, TypeError, "got Lenience"),
-        ({"rule": CactusExact(0.5, JensenShannon())}, TypeError, "JensenShannon"),
+        ({"rule": 0.5}, TypeError, "rule must be one of cactus_theory's rules, got 0.5"),
         ({"sampling": 0.7}, TypeError, "sampling must be SamplingParams, got 0.7"),
         ({"seed": -1}, ValueError, r"seed must lie in \[0, 2\*\*64\), got -1"),
         ({"seed": "x"}, TypeError, "seed must be an integer, got 'x'"),
@@ -599,15 +627,20 @@ def options():
 def test_a_wrong_argument_is_named_with_its_value(random_pair, wrong, error, words):
     arguments = {"prompt": [1], "max_new_tokens": 5, **wrong}
     with pytest.raises(error, match=words):
-        Decoder(random_pair[0], draft=random_pair[1]).stream(arguments.pop("prompt"), **arguments)
+        decode(random_pair[0], arguments.pop("prompt"), draft=random_pair[1], **arguments)
 
 
 def test_every_small_case_of_lengths_ends_well(random_pair):
     decoder = Decoder(random_pair[0], draft=random_pair[1])
     for prompt, new, drafts in product(range(1, 4), range(1, 6), range(4)):
         for rule in (Cactus(0.0), Cactus(0.7)):
-            result = decoder.stream(
-                list(range(prompt)), rule=rule, num_draft_tokens=drafts, max_new_tokens=new, seed=1
+            result = stream(
+                decoder,
+                list(range(prompt)),
+                rule=rule,
+                num_draft_tokens=drafts,
+                max_new_tokens=new,
+                seed=1,
             ).finish()
             assert len(result.tokens) == new
             assert str(result).startswith(str(rule))

@@ -10,7 +10,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from transformers import MambaConfig, MambaForCausalLM, PreTrainedTokenizerFast
 
-from cactus_runtime import Decoder, ModelNotFoundError, load_pair
+from cactus_runtime import Decoder, ModelNotFoundError, Request, load_pair
 from cactus_runtime.models import eos_token_ids
 from cactus_theory import Cactus
 
@@ -30,7 +30,9 @@ def test_a_pair_is_loaded_from_two_folders(tmp_path, random_model):
     target = save(tmp_path / "target", random_model(0, layers=2), WORDS)
     draft = save(tmp_path / "draft", random_model(1), WORDS)
     decoder = Decoder(target, draft=draft)
-    result = decoder.stream("one two", rule=Cactus(0.2), max_new_tokens=12, seed=1).finish()
+    result = decoder.stream(
+        Request("one two", rule=Cactus(0.2), max_new_tokens=12, seed=1)
+    ).finish()
     assert len(result.tokens) == 12
     assert set(result.text.split()) <= set(WORDS)
 
@@ -85,7 +87,9 @@ def test_a_loaded_model_is_not_moved_behind_the_caller_s_back(random_model):
 
 @pytest.mark.gpu
 def test_a_pair_decodes_on_the_gpu():
-    result = Decoder("tiny", device="cuda").stream("dog:", rule=Cactus(0.1), seed=1).finish()
+    result = (
+        Decoder("tiny", device="cuda").stream(Request("dog:", rule=Cactus(0.1), seed=1)).finish()
+    )
     assert result.tokens
     assert torch.cuda.max_memory_allocated() > 0
 

@@ -1,0 +1,128 @@
+"""From a block's logits to what is committed: verification, and the account, on the host once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from cactus_runtime.drafting import Drafts
+from cactus_runtime.random import Purpose
+from cactus_runtime.row import BlockWarp, Outcome, Row
+from cactus_runtime.statistics import Verdict
+from cactus_runtime.verification import (
+    block_emission,
+    reads_one_number,
+    verify,
+    verify_by_law,
+)
+from cactus_theory.laws import Emission
+from cactus_theory.ledger import budget_stop
+from cactus_theory.rules import CandidateRule, Rule, SpeculativeSampling
+
+
+def judge(
+    rule: Rule,
+    rows: Sequence[Row],
+    drafts: Drafts,
+    *,
+    logits: torch.Tensor,
+    normaliser: torch.Tensor,
+    uniforms: torch.Tensor,
+) -> list[Outcome]:
+    """Verify one block of B rows under one rule, and account for it.
+
+    A position whose cost would take a row's ledger past its budget is verified losslessly, and so
+    are those after it: `budget_stop` says why a later one must not be weighed against it.
+
+    Parameters
+    ----------
+    rule : Rule
+    rows : sequence of B Rows
+    drafts : Drafts
+    logits : tensor, shape (B, k + 1, V)
+        As the target gave them.
+    normaliser : float64 tensor, shape (B, k + 1)
+        Their log-sum-exp.
+    uniforms : float64 tensor, shape (B, k + 1, 3)
+        Columns by `Purpose`.
+
+    Returns
+    -------
+    list of B Outcomes
+        With one host synchronisation if no row has a budget.
+    """
+    tokens, counts = drafts.tokens, drafts.counts
+    k = tokens.shape[1]
+    warp = BlockWarp(rows, "target", tokens)
+    block = {"draft_probs": drafts.probs, "target_logits": logits, "warp": warp}
+    cost = block_emission(rule, tokens, **block)
+    lossy = None
+    if any(row.has_budget for row in rows):
+        allowed = torch.tensor(_allowed(rows, counts, cost), device=tokens.device)
+        lossy = torch.arange(k, device=tokens.device) < allowed.unsqueeze(-1)
+        cost = _lossless_after(lossy, rule, cost, tokens, block)
+    outcome = (verify if reads_one_number(rule) else verify_by_law)(
+        rule,
+        tokens,
+        **block,
+        accept_uniforms=uniforms[:, :k, Purpose.ACCEPT],
+        recover_uniforms=uniforms[:, 0, Purpose.RECOVER],
+        num_drafts=torch.tensor(counts, device=tokens.device),
+        lossy=lossy,
+    )
+    last, accepted = outcome.last_token.unsqueeze(-1), outcome.accepted.unsqueeze(-1)
+    emitted = torch.nn.functional.pad(tokens, (0, 1)).scatter(-1, accepted, last)
+    chosen = logits.gather(-1, emitted.unsqueeze(-1)).squeeze(-1)
+    figures = (outcome.draft_prob, outcome.target_prob, outcome.boosted)
+    costs = (cost.acceptance_rate, cost.total_variation, cost.kl_bound)
+    packed = torch.cat(
+        [accepted.double(), emitted.double(), chosen.double() - normaliser, *figures, *costs], -1
+    )
+    return [
+        _outcome(row, k, count, drafted)
+        for row, count, drafted in zip(packed.tolist(), counts, tokens.tolist(), strict=True)
+    ]
+
+
+def _allowed(rows: Sequence[Row], counts: list[int], cost: Emission) -> list[int]:
+    """Positions of each row that its budget lets the rule be used for."""
+    distances, divergences = cost.total_variation.tolist(), cost.kl_bound.tolist()
+    return [
+        budget_stop(row.ledger, total_variations=distance[:count], kls=divergence[:count])
+        for row, count, distance, divergence in zip(
+            rows, counts, distances, divergences, strict=True
+        )
+    ]
+
+
+def _lossless_after(
+    lossy: torch.Tensor, rule: Rule, cost: Emission, tokens: torch.Tensor, block: dict
+) -> Emission:
+    """The cost where positions outside `lossy` are verified by plain speculative sampling."""
+    if isinstance(rule, CandidateRule):
+        # Lossless, a position accepts less by just what it would have cost ("gain = cost").
+        plain = cost.acceptance_rate - cost.total_variation
+    else:
+        plain = block_emission(SpeculativeSampling(), tokens, **block).acceptance_rate
+    return Emission(
+        torch.where(lossy, cost.acceptance_rate, plain),
+        torch.where(lossy, cost.total_variation, 0.0),
+        torch.where(lossy, cost.kl_bound, 0.0),
+    )
+
+
+def _outcome(packed: list[float], k: int, count: int, drafted: list[int]) -> Outcome:
+    """Unpack a row: accepted, k + 1 ids, k + 1 log-probabilities, six figures of k positions."""
+    accepted, rest = int(packed[0]), packed[1:]
+    ids, logprobs, figures = rest[: k + 1], rest[k + 1 : 2 * k + 2], rest[2 * k + 2 :]
+    columns = [figures[i * k : i * k + count] for i in range(6)]
+    verdicts = [
+        Verdict(token, *judged) for token, *judged in zip(drafted[:count], *columns, strict=True)
+    ]
+    return Outcome(
+        tokens=[int(token) for token in ids[: accepted + 1]],
+        accepted=accepted,
+        verdicts=verdicts,
+        logprobs=logprobs[: accepted + 1],
+    )

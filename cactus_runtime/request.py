@@ -1,0 +1,106 @@
+"""What is asked of a decoder: one prompt and all that determines its text besides the models."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any
+
+from cactus_runtime.random import Streams
+from cactus_runtime.sampling import SamplingParams
+from cactus_theory.ledger import Ledger
+from cactus_theory.rules import Rule, SpeculativeSampling
+
+Prompt = str | Sequence[int] | Sequence[Mapping[str, str]]
+
+
+@dataclass(frozen=True)
+class Request:
+    """A prompt, and how it is to be continued.
+
+    Parameters
+    ----------
+    prompt : str, sequence of int, or sequence of messages
+        Text, token ids, or chat messages (mappings with "role" and "content") for the
+        tokenizer's chat template.
+    rule : Rule
+        When a drafted token is kept. `SpeculativeSampling()` emits exactly the target's law;
+        `Cactus(delta)` keeps more, and what is emitted then differs from the target's law by
+        what the result accounts for. `delta` itself is no bound on that difference. Rules that
+        read whole laws (`Clamp`, `Lenience`, ...) are evaluated on the host, in float64.
+    num_draft_tokens : int
+        Tokens drafted per target pass; 0 is plain decoding.
+    sampling : SamplingParams
+        Applied to both models at every drafted and every verified position.
+    max_new_tokens : int
+        Never passed, also inside a block.
+    seed : int, optional
+        In [0, 2**64). Equal seeds give equal results; default a fresh one, told in the result.
+    number : int
+        Requests of one seed and different numbers have independent randomness.
+    stop : sequence of str
+        The text ends before the first of them.
+    eos_token_id : int or sequence of int, optional
+        Default the target's own; an empty sequence never ends the text.
+    max_total_variation, max_kl : float
+        Budgets of the whole text: positions are verified losslessly where its account would pass
+        one. Then TV(law of the text, target's law) <= max_total_variation, and
+        KL(law of the text || target's law) <= max_kl nats; see `cactus_theory.ledger`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Naming the argument and its value.
+
+    Examples
+    --------
+    >>> [request.number for request in Request("dog:", seed=1).samples(3)]
+    [0, 1, 2]
+    """
+
+    prompt: Prompt
+    _: KW_ONLY
+    rule: Rule = SpeculativeSampling()
+    num_draft_tokens: int = 4
+    sampling: SamplingParams = SamplingParams()
+    max_new_tokens: int = 128
+    seed: int | None = None
+    number: int = 0
+    stop: Sequence[str] = ()
+    eos_token_id: int | Sequence[int] | None = None
+    max_total_variation: float = math.inf
+    max_kl: float = math.inf
+
+    def __post_init__(self) -> None:
+        _check_count("num_draft_tokens", self.num_draft_tokens, 0)
+        _check_count("max_new_tokens", self.max_new_tokens, 1)
+        if not isinstance(self.rule, Rule):
+            raise TypeError(f"rule must be one of cactus_theory's rules, got {self.rule!r}")
+        if not isinstance(self.sampling, SamplingParams):
+            raise TypeError(f"sampling must be SamplingParams, got {self.sampling!r}")
+        stop = self.stop
+        texts = isinstance(stop, Sequence) and not isinstance(stop, str)
+        if not texts or not all(isinstance(text, str) and text for text in stop):
+            raise TypeError(f"stop must be a sequence of non-empty strings, got {stop!r}")
+        Streams(self.seed or 0, self.number)  # or it says what is wrong with them
+        _ = self.budget  # likewise
+
+    @property
+    def budget(self) -> Ledger:
+        """An empty ledger with this request's budgets."""
+        return Ledger(max_total_variation=self.max_total_variation, max_kl=self.max_kl)
+
+    def samples(self, count: int) -> list[Request]:
+        """This request `count` times, with one seed and the numbers from its own on."""
+        _check_count("count", count, 1)
+        seed = Streams(self.seed).seed
+        return [replace(self, seed=seed, number=self.number + i) for i in range(count)]
+
+
+def _check_count(name: str, value: Any, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise TypeError(f"{name} must be an integer >= {least}, got {value!r}")
+    if value < least:
+        raise ValueError(f"{name} must be an integer >= {least}, got {value}")

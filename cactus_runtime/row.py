@@ -1,0 +1,197 @@
+"""One request under way: its tokens, its text, its randomness and its account."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from cactus_runtime.random import Streams
+from cactus_runtime.request import Request
+from cactus_runtime.statistics import (
+    Block,
+    DecodeResult,
+    FinishReason,
+    Origin,
+    Seconds,
+    Token,
+    Verdict,
+)
+from cactus_runtime.text import TextStream
+from cactus_runtime.verification import Position, as_they_are
+
+Role = Literal["draft", "target"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a block's verification says of one row.
+
+    Attributes
+    ----------
+    tokens : list of int
+        Accepted drafts and one more.
+    accepted : int
+    verdicts : list of Verdict
+        Of all drafted tokens, refused ones included.
+    logprobs : list of float
+        Of `tokens`, under the target itself.
+    """
+
+    tokens: list[int]
+    accepted: int
+    verdicts: list[Verdict]
+    logprobs: list[float]
+
+
+class Row:
+    """A request and all that has happened to it; knows nothing of models and of other rows.
+
+    Parameters
+    ----------
+    request : Request
+    prompt_ids : sequence of int
+    tokenizer : PreTrainedTokenizerBase or None
+    eos_token_ids : collection of int
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        prompt_ids: Sequence[int],
+        tokenizer: PreTrainedTokenizerBase | None,
+        eos_token_ids: Iterable[int],
+    ) -> None:
+        self.request = request
+        self.ids = list(prompt_ids)
+        self.trace: list[Token] = []
+        self.blocks: list[Block] = []
+        self.seconds = Seconds()
+        self.ledger = request.budget
+        self.finish_reason: FinishReason | None = None
+        self.eos_token_ids = frozenset(eos_token_ids)
+        self.streams = Streams(request.seed, request.number)
+        self.processors = {
+            role: request.sampling.processors_for(len(self.ids), self.eos_token_ids)
+            for role in ("draft", "target")
+        }
+        self._text = TextStream(tokenizer, prompt_ids, request.stop)
+        self._has_text = tokenizer is not None
+        self._prompt_tokens = len(self.ids)
+
+    @property
+    def has_budget(self) -> bool:
+        return min(self.ledger.max_total_variation, self.ledger.max_kl) < math.inf
+
+    def draft_count(self) -> int:
+        """Tokens to draft for the next block; one more is always emitted."""
+        left = self.request.max_new_tokens - len(self.trace)
+        return min(int(self.request.num_draft_tokens), left - 1)
+
+    def uniforms(self, count: int) -> np.ndarray:
+        """Uniforms of the next `count` positions; see `Streams.uniforms`."""
+        return self.streams.uniforms(position=len(self.trace), count=count)
+
+    def commit(self, outcome: Outcome) -> list[Token]:
+        """Append a block's tokens up to the one that ends the text."""
+        tokens, accepted, verdicts = outcome.tokens, outcome.accepted, outcome.verdicts
+        drafted = len(verdicts)
+        last: Origin = "plain" if drafted == 0 else "bonus" if accepted == drafted else "recovered"
+        emitted: list[Token] = []
+        for i, (token, logprob) in enumerate(zip(tokens, outcome.logprobs, strict=True)):
+            ends = token in self.eos_token_ids
+            full = len(self.trace) + 1 == self.request.max_new_tokens
+            piece = self._text.push(token, last=ends or full)
+            emitted.append(
+                Token(
+                    id=token,
+                    text=piece,
+                    origin="accepted" if i < accepted else last,
+                    logprob=logprob,
+                    verdict=verdicts[i] if i < drafted else None,
+                )
+            )
+            self.trace.append(emitted[-1])
+            self.ids.append(token)
+            if self._text.stopped or ends or full:
+                self.finish_reason = "stop" if self._text.stopped else "eos" if ends else "length"
+                break
+        spent = [token.verdict for token in emitted if token.verdict is not None]
+        self.ledger = self.ledger.spend(
+            total_variations=[verdict.total_variation for verdict in spent],
+            kls=[verdict.kl_bound for verdict in spent],
+        )
+        self.blocks.append(Block(drafted, min(accepted, len(emitted)), len(emitted)))
+        return emitted
+
+    @property
+    def result(self) -> DecodeResult:
+        """The result so far, in whole blocks; finish_reason is "interrupted" until the end."""
+        return DecodeResult(
+            text=self._text.text if self._has_text else None,
+            trace=tuple(self.trace),
+            prompt_tokens=self._prompt_tokens,
+            finish_reason=self.finish_reason or "interrupted",
+            seed=self.streams.seed,
+            number=self.streams.request,
+            rule=self.request.rule,
+            blocks=tuple(self.blocks),
+            seconds=self.seconds,
+        )
+
+
+class BlockWarp:
+    """Bias, penalties, temperature and filters of several rows, at the positions of one block.
+
+    Parameters
+    ----------
+    rows : sequence of B Rows
+    role : "draft" or "target"
+        Whose logits are warped.
+    drafts : int64 tensor, shape (B, k)
+        The tokens that follow those of the rows; position j is after j of them.
+    """
+
+    def __init__(self, rows: Sequence[Row], role: Role, drafts: torch.Tensor) -> None:
+        self._rows, self._role, self._drafts = rows, role, drafts
+        self._samplings = distinct(row.request.sampling for row in rows)
+
+    def __call__(self, logits: torch.Tensor, position: Position) -> torch.Tensor:
+        logits = as_they_are(logits, position)
+        if any(row.processors[self._role] for row in self._rows):
+            logits = self._process(logits, position)
+        if len(self._samplings) == 1:
+            return self._samplings[0].warp(logits)
+        warped = torch.empty_like(logits)
+        for sampling in self._samplings:
+            own = [i for i, row in enumerate(self._rows) if row.request.sampling == sampling]
+            warped[own] = sampling.warp(logits[own])
+        return warped
+
+    def _process(self, logits: torch.Tensor, position: Position) -> torch.Tensor:
+        places = [position] * len(logits) if isinstance(position, int) else position.tolist()
+        found = []
+        for i, (row, place) in enumerate(zip(self._rows, places, strict=True)):
+            ids = torch.tensor([row.ids], device=logits.device)
+            ids = torch.cat([ids, self._drafts[i : i + 1, :place]], dim=1)
+            found.append(row.processors[self._role](ids, logits[i : i + 1]))
+            if not found[-1].amax() > -torch.inf:
+                raise ValueError(
+                    f"the processors of request {row.streams.request} left no token to follow "
+                    f"its {ids.shape[1]} tokens"
+                )
+        return torch.cat(found)
+
+
+def distinct(values: Iterable[Any]) -> list[Any]:
+    """The values without repetitions; they need not be hashable."""
+    found: list[Any] = []
+    for value in values:
+        if value not in found:
+            found.append(value)
+    return found

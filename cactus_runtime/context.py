@@ -8,6 +8,7 @@ own count, and nothing is ever copied, cropped or recomputed.
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -40,11 +41,38 @@ def check_ragged(model: PreTrainedModel, role: str) -> None:
         )
     elif not kinds <= _LAYER_TYPES:
         reason = f"{name} has layers of kind {sorted(kinds - _LAYER_TYPES)}"
+    elif "local" in (getattr(config, "attention_layers", None) or ()):
+        reason = f"{name} has layers with a window of their own, the same for all rows"
+    elif getattr(config, "alibi", False):
+        reason = f"{name} biases its attention (ALiBi) by slots, the same for all rows"
+    elif _counts_from_padding(model):
+        reason = f"the positions of {name} do not count from 0"
     else:
         return
     raise ValueError(
         f"the {role} cannot decode several rows at once, because {reason}; use batch_size=1"
     )
+
+
+def _counts_from_padding(model: PreTrainedModel) -> bool:
+    """Whether positions begin after a padding index, as RoBERTa's do."""
+    return any(
+        name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None
+        for name, module in model.named_modules()
+    )
+
+
+def _check_frequencies(model: PreTrainedModel, slots: int) -> None:
+    """Raise ValueError where the longest row would change the rotary frequencies of all."""
+    rope = getattr(model.config.get_text_config(), "rope_parameters", None) or {}
+    for found in (rope,) if "rope_type" in rope else rope.values():
+        limit = (found or {}).get("original_max_position_embeddings", math.inf)
+        if found and found["rope_type"] == "longrope" and slots > limit:
+            raise ValueError(
+                f"{type(model).__name__} cannot decode several rows at once beyond {limit} tokens, "
+                f"where its rotary frequencies follow the longest row, and {slots} may be read; "
+                "use batch_size=1, or a shorter prompt and max_new_tokens"
+            )
 
 
 class NonFiniteLogitsError(RuntimeError):
@@ -61,17 +89,25 @@ class Context:
     rows : int
         Number of sequences at most.
     slots : int
-        Tokens of one sequence at most, those included that are read and forgotten.
+        Tokens of one sequence at most, drafts included.
 
     Attributes
     ----------
     lengths : list of int
         Tokens held of each sequence; whoever shortens one rewinds it.
+
+    Raises
+    ------
+    ValueError
+        If several rows would disturb each other at such lengths.
     """
 
     def __init__(self, model: PreTrainedModel, *, rows: int, slots: int) -> None:
         self.model = model
         self.lengths = [0] * rows
+        slots += _FEW  # that much a short row is padded, beside one that reads more
+        if rows > 1:
+            _check_frequencies(model, slots)
         self._window = _Window(rows, slots)
         self._cache = Cache(layer_class_to_replicate=partial(_Layer, self._window))  # type: ignore[arg-type]
         parameters = inspect.signature(model.forward).parameters

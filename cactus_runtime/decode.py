@@ -14,6 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from cactus_runtime.context import check_ragged, vocabulary_size
 from cactus_runtime.decoding import BatchDecoding
+from cactus_runtime.draft_length import AdaptiveDraft
 from cactus_runtime.drafting import BatchDrafter, ModelDrafts, NoDrafts, RowDrafts
 from cactus_runtime.models import context_length, eos_token_ids, resolve
 from cactus_runtime.pairs import Pair
@@ -130,7 +131,7 @@ class Decoder:
             for role, model in self._models.items():
                 check_ragged(model, role)
         longest = max(len(row.ids) + row.request.max_new_tokens for row in rows)
-        slots = longest + max(row.request.num_draft_tokens for row in rows)
+        slots = longest + max(row.length.longest for row in rows)
         return BatchDecoding(
             self.target,
             self._drafter(rows=batch_size, slots=slots),
@@ -218,7 +219,7 @@ def decode(
     *,
     draft: str | Path | PreTrainedModel | Drafter | None = None,
     rule: Rule = SpeculativeSampling(),
-    num_draft_tokens: int = 4,
+    num_draft_tokens: int | AdaptiveDraft = 4,
     sampling: SamplingParams = SamplingParams(),
     max_new_tokens: int = 128,
     seed: int | None = None,

@@ -78,7 +78,7 @@ class BatchDecoding(Iterator[tuple[int, Token]]):
         clock = [time.perf_counter()]
         self._admit()
         rows = [self._rows[index] for index in self._active]
-        counts = [row.draft_count() for row in rows]
+        counts = [row.draft_limit() for row in rows]
         uniforms = self._uniforms(rows, max(counts) + 1)
         drafts = self._drafter.propose(rows, counts, uniforms[:, :-1, Purpose.DRAFT])
         clock.append(time.perf_counter())

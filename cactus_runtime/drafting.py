@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -10,6 +11,7 @@ import torch
 from transformers import PreTrainedModel
 
 from cactus_runtime.context import Context, vocabulary_size
+from cactus_runtime.draft_length import FixedLength
 from cactus_runtime.proposal import Drafter, Proposal
 from cactus_runtime.random import inverse_cdf
 from cactus_runtime.row import BlockWarp, Row
@@ -104,7 +106,10 @@ class ModelDrafts:
         peaks = uniforms.new_zeros(batch, k)
         probs = torch.zeros(batch, k, self._vocabulary, device=uniforms.device)
         warp = BlockWarp(rows, "draft", tokens)
-        for j in range(k if any(counts) else 0):
+        for j in range(k):
+            counts = self._stop(rows, counts, tokens, probs, j)
+            if max(counts) <= j:
+                break
             logits = self._read(rows) if j == 0 else self._context.extend(tokens[:, j - 1])
             logits = logits[:, 0, : self._vocabulary]
             peaks[:, j] = logits.amax(-1)
@@ -112,7 +117,18 @@ class ModelDrafts:
             logits = torch.nn.functional.pad(logits, (0, missing), value=-torch.inf)
             probs[:, j] = warp(logits, j).softmax(-1, dtype=torch.float32)
             tokens[:, j] = inverse_cdf(probs[:, j], uniforms[:, j])
-        return Drafts(tokens, probs, counts, peaks)
+        longest = max(counts)
+        return Drafts(tokens[:, :longest], probs[:, :longest], counts, peaks[:, :longest])
+
+    def _stop(self, rows, counts, tokens, probs, j) -> list[int]:
+        """The counts, less what rows that choose their number will not draft after j tokens."""
+        if all(isinstance(row.length, FixedLength) for row in rows):
+            return counts
+        drafted = probs[:, :j].gather(-1, tokens[:, :j, None]).squeeze(-1).tolist()
+        return [
+            j if count > j and not row.length.goes_on(probs_of) else count
+            for row, count, probs_of in zip(rows, counts, drafted, strict=True)
+        ]
 
     def settle(self, rows: Sequence[Row]) -> None:
         lengths = self._context.lengths
@@ -150,7 +166,8 @@ class RowDrafts:
 
     def propose(self, rows: Sequence[Row], counts: list[int], uniforms: torch.Tensor) -> Drafts:
         proposals = []
-        for row, count, own in zip(rows, counts, uniforms, strict=True):
+        for row, limit, own in zip(rows, counts, uniforms, strict=True):
+            count = min(limit, row.length.planned())
             proposal = Proposal(torch.zeros(0, dtype=torch.int64))
             if count:
                 ids = torch.tensor([row.ids], device=self._device)
@@ -159,15 +176,18 @@ class RowDrafts:
             proposals.append(proposal)
         found = [len(proposal.tokens) for proposal in proposals]
         tokens = torch.zeros(len(rows), max(found), dtype=torch.int64, device=self._device)
-        certain = all(proposal.probs is None for proposal in proposals)
-        probs = None if certain else torch.zeros(*tokens.shape, self._vocabulary)
+        laws = [proposal.probs for proposal in proposals if proposal.probs is not None]
+        probs = None
+        if laws:  # in the widest of their types, so that none is rounded for another's sake
+            dtype = functools.reduce(torch.promote_types, (law.dtype for law in laws))
+            shape = (*tokens.shape, self._vocabulary)
+            probs = torch.zeros(shape, dtype=dtype, device=self._device)
         for i, proposal in enumerate(proposals):
             tokens[i, : found[i]] = proposal.tokens
             if probs is not None and proposal.probs is not None:
-                probs = probs.to(proposal.probs)
                 probs[i, : found[i]] = proposal.probs
             elif probs is not None:
-                probs[i, : found[i]].scatter_(-1, proposal.tokens.unsqueeze(-1).to(probs.device), 1)
+                probs[i, : found[i]].scatter_(-1, tokens[i, : found[i], None], 1)
         return Drafts(tokens, probs, found)
 
     def settle(self, rows: Sequence[Row]) -> None: ...

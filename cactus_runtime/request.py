@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
+from cactus_runtime.draft_length import AdaptiveDraft, FixedLength
 from cactus_runtime.random import Streams
 from cactus_runtime.sampling import SamplingParams
 from cactus_theory.ledger import Ledger
@@ -30,8 +31,8 @@ class Request:
         `Cactus(delta)` keeps more, and what is emitted then differs from the target's law by
         what the result accounts for. `delta` itself is no bound on that difference. Rules that
         read whole laws (`Clamp`, `Lenience`, ...) are evaluated on the host, in float64.
-    num_draft_tokens : int
-        Tokens drafted per target pass; 0 is plain decoding.
+    num_draft_tokens : int or AdaptiveDraft
+        Tokens drafted per target pass, 0 being plain decoding; or how to choose their number.
     sampling : SamplingParams
         Applied to both models at every drafted and every verified position.
     max_new_tokens : int
@@ -63,7 +64,7 @@ class Request:
     prompt: Prompt
     _: KW_ONLY
     rule: Rule = SpeculativeSampling()
-    num_draft_tokens: int = 4
+    num_draft_tokens: int | AdaptiveDraft = 4
     sampling: SamplingParams = SamplingParams()
     max_new_tokens: int = 128
     seed: int | None = None
@@ -74,7 +75,8 @@ class Request:
     max_kl: float = math.inf
 
     def __post_init__(self) -> None:
-        _check_count("num_draft_tokens", self.num_draft_tokens, 0)
+        if not isinstance(self.num_draft_tokens, AdaptiveDraft):
+            _check_count("num_draft_tokens", self.num_draft_tokens, 0)
         _check_count("max_new_tokens", self.max_new_tokens, 1)
         if not isinstance(self.rule, Rule):
             raise TypeError(f"rule must be one of cactus_theory's rules, got {self.rule!r}")
@@ -84,8 +86,15 @@ class Request:
         texts = isinstance(stop, Sequence) and not isinstance(stop, str)
         if not texts or not all(isinstance(text, str) and text for text in stop):
             raise TypeError(f"stop must be a sequence of non-empty strings, got {stop!r}")
-        Streams(self.seed or 0, self.number)  # or it says what is wrong with them
-        _ = self.budget  # likewise
+        # Either says what is wrong with its arguments.
+        Streams(0 if self.seed is None else self.seed, self.number)
+        _ = self.budget
+
+    @property
+    def draft_length(self) -> AdaptiveDraft | FixedLength:
+        """`num_draft_tokens` as a policy."""
+        length = self.num_draft_tokens
+        return length if isinstance(length, AdaptiveDraft) else FixedLength(int(length))
 
     @property
     def budget(self) -> Ledger:

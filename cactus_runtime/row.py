@@ -73,6 +73,7 @@ class Row:
         self.blocks: list[Block] = []
         self.seconds = Seconds()
         self.ledger = request.budget
+        self.length = request.draft_length.start()
         self.finish_reason: FinishReason | None = None
         self.eos_token_ids = frozenset(eos_token_ids)
         self.streams = Streams(request.seed, request.number)
@@ -88,10 +89,10 @@ class Row:
     def has_budget(self) -> bool:
         return min(self.ledger.max_total_variation, self.ledger.max_kl) < math.inf
 
-    def draft_count(self) -> int:
-        """Tokens to draft for the next block; one more is always emitted."""
+    def draft_limit(self) -> int:
+        """Tokens that may be drafted for the next block; one more is always emitted."""
         left = self.request.max_new_tokens - len(self.trace)
-        return min(int(self.request.num_draft_tokens), left - 1)
+        return min(self.length.longest, left - 1)
 
     def uniforms(self, count: int) -> np.ndarray:
         """Uniforms of the next `count` positions; see `Streams.uniforms`."""
@@ -126,6 +127,7 @@ class Row:
             total_variations=[verdict.total_variation for verdict in spent],
             kls=[verdict.kl_bound for verdict in spent],
         )
+        self.length.learn(spent)
         self.blocks.append(Block(drafted, min(accepted, len(emitted)), len(emitted)))
         return emitted
 

@@ -236,11 +236,19 @@ def block_emission(
 
 def _candidate_cost(rule: CandidateRule, draft: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     """Acceptance rate, TV and KL bound at one position: sums over the tokens with p > q alone."""
-    over = draft > target
-    p, q = draft[over].double(), target[over]
-    cost = emission_sums(rule, p, q, xp=torch)
-    lost = p.sum() - cost.acceptance_rate
-    return torch.stack([(1 - lost).clamp(0.0, 1.0), cost.total_variation, cost.kl_bound])
+    if draft.is_cpu:
+        p, q = draft.numpy(), target.numpy()
+        over = np.flatnonzero(p > q)
+        p, q = p[over].astype(np.float64), q[over]
+        cost = emission_sums(rule, p, q, xp=np)
+    else:  # whole rows, as choosing some would wait for the device
+        p = torch.where(draft > target, draft.double(), 0.0)
+        q = torch.where(draft > target, target, 0.0)
+        cost = emission_sums(rule, p, q, xp=torch)
+    rate = 1 - (p.sum() - cost.acceptance_rate)
+    return torch.stack(
+        [torch.as_tensor(x) for x in (rate.clip(0.0, 1.0), cost.total_variation, cost.kl_bound)]
+    )
 
 
 def _law_cost(rule: Rule, draft: torch.Tensor, target: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,242 @@
+"""How many tokens to draft: a fixed number, or as many as are worth their cost.
+
+The decision to draft one more reads the past and the tokens drafted so far, never the token it
+decides about, and a drafted token is always verified: so the emitted law, and what the account
+says of it, are those of the rule (see `cactus_theory.ledger`).
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel
+
+from cactus_runtime.context import Context, vocabulary_size
+from cactus_runtime.statistics import Verdict
+from cactus_theory.planning import VerifyCost, block_cost
+
+_BINS = 10  # of the draft's probability of its token
+_PROBE = 16  # blocks after which one token is drafted even if that seems not to pay
+_FIRST_GUESS = 0.8  # of the acceptance rate, with the weight of one observation
+
+
+@dataclass(frozen=True)
+class AdaptiveDraft:
+    """Draft on while the expected gain of one more token exceeds what its time is worth.
+
+    With R the estimated chance that all tokens drafted so far pass, a the mean acceptance so far
+    and v the best speed-up that the rates and costs allow, one more token is drafted while
+    R a >= v * (its cost). Chances are learned per request, from min(g/p, 1) of the judged tokens,
+    by the draft's probability of the token; nothing is measured while decoding, so a seed repeats
+    its result.
+
+    Parameters
+    ----------
+    draft_cost : float
+        Cost of drafting one token, in plain target passes; see `measure_costs`.
+    verify_cost : float, callable or sequence
+        Cost of a target pass over k + 1 tokens, likewise; see `cactus_theory.planning.block_cost`.
+    max_draft_tokens : int
+        At most so many per target pass.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a cost or the number has no meaning.
+
+    Examples
+    --------
+    >>> length = AdaptiveDraft(draft_cost=0.1, max_draft_tokens=4).start()
+    >>> length.goes_on([]), length.goes_on([0.9, 0.9, 0.9, 0.9])
+    (True, False)
+    """
+
+    draft_cost: float
+    verify_cost: VerifyCost = 1.0
+    max_draft_tokens: int = 16
+    costs: tuple[float, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.max_draft_tokens, bool) or not isinstance(self.max_draft_tokens, int):
+            raise TypeError(
+                f"max_draft_tokens must be an integer >= 1, got {self.max_draft_tokens!r}"
+            )
+        if self.max_draft_tokens < 1:
+            raise ValueError(
+                f"max_draft_tokens must be an integer >= 1, got {self.max_draft_tokens}"
+            )
+        if isinstance(self.verify_cost, Sequence):
+            object.__setattr__(self, "verify_cost", tuple(self.verify_cost))
+        costs = tuple(
+            block_cost(k, draft_cost=self.draft_cost, verify_cost=self.verify_cost)
+            for k in range(self.max_draft_tokens + 1)
+        )
+        object.__setattr__(self, "costs", costs)
+
+    @property
+    def longest(self) -> int:
+        return self.max_draft_tokens
+
+    def start(self) -> AdaptiveLength:
+        return AdaptiveLength(self)
+
+
+@dataclass(frozen=True)
+class FixedLength:
+    """Always the same number of tokens."""
+
+    longest: int
+
+    def start(self) -> FixedLength:
+        return self
+
+    def planned(self) -> int:
+        return self.longest
+
+    def goes_on(self, drafted: Sequence[float]) -> bool:
+        return len(drafted) < self.longest
+
+    def learn(self, verdicts: Sequence[Verdict]) -> None: ...
+
+
+class AdaptiveLength:
+    """What one request has taught an `AdaptiveDraft`."""
+
+    def __init__(self, policy: AdaptiveDraft) -> None:
+        self._costs = np.array(policy.costs)
+        self.longest = policy.max_draft_tokens
+        self._weights = np.zeros(_BINS)
+        self._passed = np.zeros(_BINS)
+        self._blocks = 0
+
+    def planned(self) -> int:
+        """Tokens to draft where each is as likely to pass as the mean."""
+        best = int(np.argmax(self._speeds()))
+        return max(best, 1) if self._blocks % _PROBE == 0 else best
+
+    def goes_on(self, drafted: Sequence[float]) -> bool:
+        """Whether to draft one more after tokens of these draft probabilities."""
+        count = len(drafted)
+        if count >= self.longest:
+            return False
+        if count == 0 and self._blocks % _PROBE == 0:
+            return True
+        reached = float(np.prod([self._chance(prob) for prob in drafted]))
+        price = self._speeds().max() * (self._costs[count + 1] - self._costs[count])
+        return reached * self._mean() >= price
+
+    def learn(self, verdicts: Sequence[Verdict]) -> None:
+        """Take in a block's judged tokens."""
+        self._blocks += 1
+        for verdict in verdicts:
+            place = _bin(verdict.draft_prob)
+            self._weights[place] += 1
+            self._passed[place] += min(verdict.boosted / verdict.draft_prob, 1.0)
+
+    def _speeds(self) -> np.ndarray:
+        """Speed-up over plain decoding of every number of drafted tokens."""
+        tokens = np.cumsum(self._mean() ** np.arange(self.longest + 1))
+        return tokens / self._costs
+
+    def _mean(self) -> float:
+        return float((self._passed.sum() + _FIRST_GUESS) / (self._weights.sum() + 1))
+
+    def _chance(self, draft_prob: float) -> float:
+        place = _bin(draft_prob)
+        return float((self._passed[place] + self._mean()) / (self._weights[place] + 1))
+
+
+def _bin(draft_prob: float) -> int:
+    return min(int(draft_prob * _BINS), _BINS - 1)
+
+
+@dataclass(frozen=True)
+class PassCosts:
+    """Measured costs in plain target passes, for `AdaptiveDraft` and the planning functions.
+
+    Attributes
+    ----------
+    draft_cost : float
+        One drafted token.
+    verify_cost : tuple of float
+        Entry k: a target pass over k + 1 tokens. The first is 1 by definition.
+    seconds : float
+        One plain target pass.
+    """
+
+    draft_cost: float
+    verify_cost: tuple[float, ...]
+    seconds: float
+
+
+def measure_costs(
+    target: PreTrainedModel,
+    draft: PreTrainedModel,
+    *,
+    max_draft_tokens: int = 8,
+    context_tokens: int = 128,
+    repetitions: int = 7,
+) -> PassCosts:
+    """Time bare forward passes of two models: medians of interleaved repetitions.
+
+    Parameters
+    ----------
+    target, draft : PreTrainedModel
+    max_draft_tokens : int
+        The table of verifying passes goes up to this many drafted tokens.
+    context_tokens : int
+        Tokens that are read before.
+    repetitions : int
+
+    Returns
+    -------
+    PassCosts
+
+    Examples
+    --------
+    >>> from cactus_runtime import load_pair
+    >>> pair = load_pair("tiny")
+    >>> costs = measure_costs(pair.target, pair.draft, max_draft_tokens=2, repetitions=2)
+    >>> costs.verify_cost[0], len(costs.verify_cost)
+    (1.0, 3)
+    """
+    passes: dict[int, Callable[[], float]] = {
+        count: _timed(target, count, context_tokens) for count in range(1, max_draft_tokens + 2)
+    }
+    drafting = _timed(draft, 1, context_tokens)
+    taken: dict[int, list[float]] = {count: [] for count in [0, *passes]}
+    for _ in range(repetitions + 1):
+        taken[0].append(drafting())
+        for count, run in passes.items():
+            taken[count].append(run())
+    medians = {count: statistics.median(times[1:]) for count, times in taken.items()}
+    plain = medians[1]
+    return PassCosts(
+        draft_cost=medians[0] / plain,
+        verify_cost=tuple(medians[count] / plain for count in passes),
+        seconds=plain,
+    )
+
+
+def _timed(model: PreTrainedModel, count: int, context_tokens: int) -> Callable[[], float]:
+    """A function that reads `count` tokens after the context and says how long that took."""
+    context = Context(model, rows=1, slots=context_tokens + count)
+    ids = torch.arange(context_tokens + count) % vocabulary_size(model)
+    context.read([ids[:context_tokens].tolist()])
+    new = ids[context_tokens:].tolist()
+
+    def run() -> float:
+        context.lengths[0] = context_tokens
+        drafts = torch.tensor([new[1:]], device=model.device)
+        started = time.perf_counter()
+        context.read([new[:1]], drafts)
+        if model.device.type == "cuda":
+            torch.cuda.synchronize(model.device)
+        return time.perf_counter() - started
+
+    return run

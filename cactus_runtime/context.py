@@ -17,6 +17,8 @@ import torch
 from transformers import Cache, PreTrainedModel
 from transformers.cache_utils import CacheLayerMixin
 
+from cactus_runtime.device import to_device
+
 _FEW = 8  # logits rows computed in vain for rows that are this much shorter than others
 _MASKABLE = {"sdpa", "eager"}
 _LAYER_TYPES = {"full_attention", "sliding_attention"}
@@ -76,7 +78,13 @@ def _check_frequencies(model: PreTrainedModel, slots: int) -> None:
 
 
 class NonFiniteLogitsError(RuntimeError):
-    """A model produced logits of which no law can be made."""
+    """A model produced logits of which no law can be made.
+
+    Examples
+    --------
+    >>> issubclass(NonFiniteLogitsError, RuntimeError)
+    True
+    """
 
 
 class Context:
@@ -139,10 +147,9 @@ class Context:
             counts = [least] * len(ids)
         device, k = self.model.device, 0 if drafts is None else drafts.shape[1]
         width = max(counts) + k
-        tokens = torch.tensor([[*row, *[0] * (width - len(row))] for row in ids], device=device)
-        after = torch.tensor(counts, device=device).unsqueeze(1) + torch.arange(
-            k + 1, device=device
-        )
+        tokens = to_device([[*row, *[0] * (width - len(row))] for row in ids], device)
+        after = to_device([[count] for count in counts], device)
+        after = after + torch.arange(k + 1, device=device)
         if drafts is not None and k:
             tokens.scatter_(1, after[:, :k], drafts)
         logits = self._forward(tokens, first, keep=width - least + 1)
@@ -171,7 +178,7 @@ class Context:
     def _catch_up(self, row: int, ids: Sequence[int], left: int) -> Sequence[int]:
         """Read all but the last `left` of a row's new tokens, and return those."""
         if len(ids) > left:
-            self._forward(torch.tensor([ids[:-left]], device=self.model.device), row, keep=1)
+            self._forward(to_device([list(ids[:-left])], self.model.device), row, keep=1)
             self.lengths[row] += len(ids) - left
         return ids[-left:]
 
@@ -179,24 +186,39 @@ class Context:
     def _forward(self, tokens: torch.Tensor, first: int, keep: int) -> torch.Tensor:
         rows, count = tokens.shape
         lengths = self.lengths[first : first + rows]
-        self._window.open(first, lengths, count, tokens.device)
-        options: dict[str, Any] = {self._cache_argument: self._cache}
         limit = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
         overrun = limit is not None and max(lengths) + count > limit
-        if min(lengths) != max(lengths) or overrun:
-            options |= self._masks(lengths, count)
-        return self.model(input_ids=tokens, use_cache=True, logits_to_keep=keep, **options).logits[
-            :, -keep:
-        ]
+        if min(lengths) == max(lengths) and not overrun:
+            self._window.open_aligned(first, rows, lengths[0], count)
+            return self._call(tokens, keep)
+        positions = to_device([[length] for length in lengths], tokens.device)
+        positions = positions + torch.arange(count, device=tokens.device)
+        return self._run(tokens, positions, first=first, end=max(lengths) + count, keep=keep)
 
-    def _masks(self, lengths: list[int], count: int) -> dict[str, Any]:
+    def _run(
+        self,
+        tokens: torch.Tensor,
+        positions: torch.Tensor,
+        *,
+        first: int = 0,
+        end: int | None = None,
+        keep: int | None = None,
+    ) -> torch.Tensor:
+        """Read tokens at their positions, each looking at those of the first `end` slots before."""
+        end = self._window.slots if end is None else end
+        self._window.open_ragged(first, positions, end)
+        masks = self._masks(positions, end)
+        return self._call(tokens, tokens.shape[1] if keep is None else keep, **masks)
+
+    def _call(self, tokens: torch.Tensor, keep: int, **options: Any) -> torch.Tensor:
+        options[self._cache_argument] = self._cache
+        output = self.model(input_ids=tokens, use_cache=True, logits_to_keep=keep, **options)
+        return output.logits[:, -keep:]
+
+    def _masks(self, positions: torch.Tensor, end: int) -> dict[str, Any]:
         """Positions of the new tokens, and which slots each may look at."""
         config: Any = self.model.config.get_text_config()
-        device = self.model.device
-        positions = torch.tensor(lengths, device=device).unsqueeze(1) + torch.arange(
-            count, device=device
-        )
-        slots = torch.arange(self._window.end, device=device)
+        slots = torch.arange(end, device=positions.device)
         seen = slots <= positions.unsqueeze(-1)
         reach = getattr(config, "sliding_window", None)
         near = seen & (slots > positions.unsqueeze(-1) - reach) if reach else seen
@@ -229,14 +251,14 @@ class _Window:
         self.index: tuple | None = None  # (row, slot) of every new token, where they do not
         self.active = slice(0, 0)
 
-    def open(self, first: int, lengths: list[int], count: int, device: torch.device) -> None:
-        self.active = slice(first, first + len(lengths))
-        self.start, self.end = min(lengths), max(lengths) + count
-        self.index = None
-        if self.start + count != self.end:
-            rows = torch.arange(first, first + len(lengths), device=device).unsqueeze(1)
-            starts = torch.tensor(lengths, device=device).unsqueeze(1)
-            self.index = (rows, starts + torch.arange(count, device=device))
+    def open_aligned(self, first: int, rows: int, start: int, count: int) -> None:
+        self.active, self.index = slice(first, first + rows), None
+        self.start, self.end = start, start + count
+
+    def open_ragged(self, first: int, positions: torch.Tensor, end: int) -> None:
+        self.active, self.end = slice(first, first + len(positions)), end
+        rows = torch.arange(first, first + len(positions), device=positions.device)
+        self.index = (rows.unsqueeze(1), positions)
 
 
 class _Layer(CacheLayerMixin):

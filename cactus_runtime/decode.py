@@ -27,7 +27,21 @@ from cactus_theory.rules import Rule, SpeculativeSampling
 
 
 class Decoding(Iterator[Token]):
-    """One request being decoded: iterate over its tokens, ask for its `result` at any time."""
+    """One request being decoded: iterate over its tokens, ask for its `result` at any time.
+
+    Parameters
+    ----------
+    batch : BatchDecoding
+        Of one request; made by `Decoder.stream`.
+
+    Examples
+    --------
+    >>> decoding = Decoder("tiny").stream(Request("dog:", max_new_tokens=3, seed=1))
+    >>> next(decoding).id == decoding.result.tokens[0]
+    True
+    >>> len(decoding.finish().tokens)
+    3
+    """
 
     def __init__(self, batch: BatchDecoding) -> None:
         self._batch = batch
@@ -237,9 +251,10 @@ def decode(
     ----------
     target, draft, tokenizer, device
         As for `Decoder`.
-    prompt, rule, num_draft_tokens, sampling, max_new_tokens, seed, stop, eos_token_id, \
-    max_total_variation, max_kl
+    prompt, rule, num_draft_tokens, sampling, max_new_tokens, seed, stop, eos_token_id
         As for `Request`.
+    max_total_variation, max_kl
+        Budgets of the whole text, as for `Request`.
     on_token : callable, optional
         Called with each `Token` as it is committed.
 

@@ -10,11 +10,13 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from cactus_runtime.context import Context, NonFiniteLogitsError
+from cactus_runtime.context import NonFiniteLogitsError
+from cactus_runtime.device import to_device
 from cactus_runtime.drafting import BatchDrafter, Drafts
-from cactus_runtime.judging import Outcome, judge
+from cactus_runtime.judging import judge, needs_host
 from cactus_runtime.random import Purpose
-from cactus_runtime.row import Row, distinct
+from cactus_runtime.row import Outcome, Row, distinct
+from cactus_runtime.static_context import open_context
 from cactus_runtime.statistics import DecodeResult, Token
 from cactus_runtime.verification import log_normaliser
 
@@ -24,6 +26,25 @@ class BatchDecoding(Iterator[tuple[int, Token]]):
 
     A row that ends makes room for the next request that waits. What a row emits does not depend
     on the others, but for the last bits in which a model's kernels differ between batch shapes.
+
+    Parameters
+    ----------
+    target : PreTrainedModel
+    drafter : BatchDrafter
+    rows : sequence of Rows
+        One for each request.
+    batch_size : int
+        Rows decoded together.
+    slots : int
+        Tokens of the longest row, drafts included.
+
+    Examples
+    --------
+    >>> from cactus_runtime import Decoder, Request
+    >>> requests = Request("dog:", max_new_tokens=3, seed=1).samples(2)
+    >>> batch = Decoder("tiny").batch(requests)
+    >>> sorted({index for index, token in batch}), [len(r.tokens) for r in batch.results]
+    ([0, 1], [3, 3])
     """
 
     def __init__(
@@ -35,7 +56,7 @@ class BatchDecoding(Iterator[tuple[int, Token]]):
         batch_size: int,
         slots: int,
     ) -> None:
-        self._target = Context(target, rows=batch_size, slots=slots)
+        self._target = open_context(target, rows=batch_size, slots=slots)
         self._drafter = drafter
         self._rows = list(rows)
         self._batch_size = batch_size
@@ -126,14 +147,16 @@ class BatchDecoding(Iterator[tuple[int, Token]]):
 
     def _uniforms(self, rows: Sequence[Row], count: int) -> torch.Tensor:
         drawn = np.stack([row.uniforms(count) for row in rows])
-        return torch.from_numpy(drawn).to(self._target.model.device)
+        return to_device(drawn, self._target.model.device)
 
     def _judge(
         self, rows: Sequence[Row], drafts: Drafts, logits: torch.Tensor, uniforms: torch.Tensor
     ) -> list[Outcome]:
         """What to commit to each row; rows are judged together as far as their rules agree."""
         normaliser = log_normaliser(logits)
-        self._check_finite(rows, drafts, normaliser)
+        waits = logits.is_cpu or any(needs_host(row) for row in rows)
+        if waits:
+            self._check_finite(rows, drafts, normaliser)
         rules = distinct(row.request.rule for row in rows)
         outcomes: dict[int, Outcome] = {}
         for rule in rules:
@@ -152,6 +175,8 @@ class BatchDecoding(Iterator[tuple[int, Token]]):
                 uniforms=uniforms[some],
             )
             outcomes.update(zip(own, found, strict=True))
+        if not waits and not all(outcome.finite for outcome in outcomes.values()):
+            self._check_finite(rows, drafts, normaliser)
         return [outcomes[i] for i in range(len(rows))]
 
     def _check_finite(self, rows: Sequence[Row], drafts: Drafts, normaliser: torch.Tensor) -> None:

@@ -10,11 +10,12 @@ from typing import Protocol
 import torch
 from transformers import PreTrainedModel
 
-from cactus_runtime.context import Context, vocabulary_size
+from cactus_runtime.context import vocabulary_size
 from cactus_runtime.draft_length import FixedLength
 from cactus_runtime.proposal import Drafter, Proposal
 from cactus_runtime.random import inverse_cdf
 from cactus_runtime.row import BlockWarp, Row
+from cactus_runtime.static_context import open_context
 
 _SUM_TOLERANCE = 1e-3  # a half-precision softmax stays within it
 
@@ -91,7 +92,7 @@ class ModelDrafts:
     """
 
     def __init__(self, model: PreTrainedModel, *, rows: int, slots: int, vocabulary: int) -> None:
-        self._context = Context(model, rows=rows, slots=slots)
+        self._context = open_context(model, rows=rows, slots=slots)
         self._vocabulary = vocabulary
         self._own = vocabulary_size(model)
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 
 import torch
 
+from cactus_runtime.device import to_device
 from cactus_runtime.drafting import Drafts
 from cactus_runtime.random import Purpose
 from cactus_runtime.row import BlockWarp, Outcome, Row
@@ -59,7 +61,7 @@ def judge(
     cost = block_emission(rule, tokens, **block)
     lossy = None
     if any(row.has_budget for row in rows):
-        allowed = torch.tensor(_allowed(rows, counts, cost), device=tokens.device)
+        allowed = to_device(_allowed(rows, counts, cost), tokens.device)
         lossy = torch.arange(k, device=tokens.device) < allowed.unsqueeze(-1)
         cost = _lossless_after(lossy, rule, cost, tokens, block)
     outcome = (verify if reads_one_number(rule) else verify_by_law)(
@@ -68,7 +70,7 @@ def judge(
         **block,
         accept_uniforms=uniforms[:, :k, Purpose.ACCEPT],
         recover_uniforms=uniforms[:, 0, Purpose.RECOVER],
-        num_drafts=torch.tensor(counts, device=tokens.device),
+        num_drafts=to_device(counts, tokens.device),
         lossy=lossy,
     )
     last, accepted = outcome.last_token.unsqueeze(-1), outcome.accepted.unsqueeze(-1)
@@ -76,13 +78,14 @@ def judge(
     chosen = logits.gather(-1, emitted.unsqueeze(-1)).squeeze(-1)
     figures = (outcome.draft_prob, outcome.target_prob, outcome.boosted)
     costs = (cost.acceptance_rate, cost.total_variation, cost.kl_bound)
-    packed = torch.cat(
-        [accepted.double(), emitted.double(), chosen.double() - normaliser, *figures, *costs], -1
-    )
-    return [
-        _outcome(row, k, count, drafted)
-        for row, count, drafted in zip(packed.tolist(), counts, tokens.tolist(), strict=True)
-    ]
+    logprobs = chosen.double() - normaliser
+    packed = torch.cat([accepted, emitted, tokens, logprobs, *figures, *costs], dim=-1)
+    return [_outcome(row, k, count) for row, count in zip(packed.tolist(), counts, strict=True)]
+
+
+def needs_host(row: Row) -> bool:
+    """Whether a row is judged with its figures on the host: for its budget, or by its rule."""
+    return row.has_budget or not reads_one_number(row.request.rule)
 
 
 def _allowed(rows: Sequence[Row], counts: list[int], cost: Emission) -> list[int]:
@@ -112,17 +115,18 @@ def _lossless_after(
     )
 
 
-def _outcome(packed: list[float], k: int, count: int, drafted: list[int]) -> Outcome:
-    """Unpack a row: accepted, k + 1 ids, k + 1 log-probabilities, six figures of k positions."""
-    accepted, rest = int(packed[0]), packed[1:]
-    ids, logprobs, figures = rest[: k + 1], rest[k + 1 : 2 * k + 2], rest[2 * k + 2 :]
-    columns = [figures[i * k : i * k + count] for i in range(6)]
-    verdicts = [
-        Verdict(token, *judged) for token, *judged in zip(drafted[:count], *columns, strict=True)
-    ]
+def _outcome(packed: list[float], k: int, count: int) -> Outcome:
+    """Unpack what `judge` packed for one row of k drafted positions, of which `count` count."""
+    accepted, rest = int(packed[0]), iter(packed[1:])
+    ids, drafted = [int(x) for x in islice(rest, k + 1)], [int(x) for x in islice(rest, k)]
+    logprobs = list(islice(rest, k + 1))
+    columns = [list(islice(rest, k))[:count] for _ in range(6)]
     return Outcome(
-        tokens=[int(token) for token in ids[: accepted + 1]],
+        tokens=ids[: accepted + 1],
         accepted=accepted,
-        verdicts=verdicts,
+        verdicts=[
+            Verdict(token, *judged)
+            for token, *judged in zip(drafted[:count], *columns, strict=True)
+        ],
         logprobs=logprobs[: accepted + 1],
     )

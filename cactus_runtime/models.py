@@ -24,7 +24,13 @@ _PADDING = 1024  # vocabularies are padded by less than this, to a round number
 
 
 class ModelNotFoundError(OSError):
-    """A model was named that is neither bundled, nor a folder, nor to be had from the hub."""
+    """A model was named that is neither bundled, nor a folder, nor to be had from the hub.
+
+    Examples
+    --------
+    >>> issubclass(ModelNotFoundError, OSError)
+    True
+    """
 
 
 def resolve(

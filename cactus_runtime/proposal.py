@@ -21,6 +21,11 @@ class Proposal:
     tokens : int64 tensor, shape (k,)
     probs : tensor, shape (k, V), or None
         Row i is the law token i was drawn from; None says that each was certain (one-hot).
+
+    Examples
+    --------
+    >>> Proposal(torch.tensor([3, 1])).probs is None
+    True
     """
 
     tokens: torch.Tensor
@@ -29,7 +34,13 @@ class Proposal:
 
 @runtime_checkable
 class Drafter(Protocol):
-    """What `decode` asks of a draft that is not a model."""
+    """What `decode` asks of a draft that is not a model.
+
+    Examples
+    --------
+    >>> isinstance(PromptLookup(), Drafter)
+    True
+    """
 
     def propose(self, ids: torch.Tensor, count: int, uniforms: torch.Tensor) -> Proposal:
         """Propose at most `count` tokens to follow `ids`, shape (1, n).

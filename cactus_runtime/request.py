@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
@@ -45,6 +45,9 @@ class Request:
         The text ends before the first of them.
     eos_token_id : int or sequence of int, optional
         Default the target's own; an empty sequence never ends the text.
+    stop_when : callable, optional
+        Called after each emitted token with all ids so far, prompt included; the text ends, by
+        "stop", where it returns something true.
     max_total_variation, max_kl : float
         Budgets of the whole text: positions are verified losslessly where its account would pass
         one. Then TV(law of the text, target's law) <= max_total_variation, and
@@ -71,6 +74,7 @@ class Request:
     number: int = 0
     stop: Sequence[str] = ()
     eos_token_id: int | Sequence[int] | None = None
+    stop_when: Callable[[Sequence[int]], Any] | None = None
     max_total_variation: float = math.inf
     max_kl: float = math.inf
 

@@ -48,6 +48,12 @@ class Outcome:
     verdicts: list[Verdict]
     logprobs: list[float]
 
+    @property
+    def finite(self) -> bool:
+        """False if logits that mattered were not."""
+        judged = [verdict.draft_prob for verdict in self.verdicts]
+        return all(map(math.isfinite, [*self.logprobs, *judged]))
+
 
 class Row:
     """A request and all that has happened to it; knows nothing of models and of other rows.
@@ -105,9 +111,10 @@ class Row:
         last: Origin = "plain" if drafted == 0 else "bonus" if accepted == drafted else "recovered"
         emitted: list[Token] = []
         for i, (token, logprob) in enumerate(zip(tokens, outcome.logprobs, strict=True)):
-            ends = token in self.eos_token_ids
-            full = len(self.trace) + 1 == self.request.max_new_tokens
-            piece = self._text.push(token, last=ends or full)
+            self.ids.append(token)
+            reason = self._end(token)
+            piece = self._text.push(token, last=reason is not None)
+            self.finish_reason = "stop" if self._text.stopped else reason
             emitted.append(
                 Token(
                     id=token,
@@ -118,9 +125,7 @@ class Row:
                 )
             )
             self.trace.append(emitted[-1])
-            self.ids.append(token)
-            if self._text.stopped or ends or full:
-                self.finish_reason = "stop" if self._text.stopped else "eos" if ends else "length"
+            if self.finish_reason is not None:
                 break
         spent = [token.verdict for token in emitted if token.verdict is not None]
         self.ledger = self.ledger.spend(
@@ -130,6 +135,15 @@ class Row:
         self.length.learn(spent)
         self.blocks.append(Block(drafted, min(accepted, len(emitted)), len(emitted)))
         return emitted
+
+    def _end(self, token: int) -> FinishReason | None:
+        """Why the text ends with this token, its stop strings aside."""
+        stop_when = self.request.stop_when
+        if stop_when is not None and stop_when(self.ids):
+            return "stop"
+        if token in self.eos_token_ids:
+            return "eos"
+        return "length" if len(self.trace) + 1 == self.request.max_new_tokens else None
 
     @property
     def result(self) -> DecodeResult:
@@ -162,6 +176,7 @@ class BlockWarp:
     def __init__(self, rows: Sequence[Row], role: Role, drafts: torch.Tensor) -> None:
         self._rows, self._role, self._drafts = rows, role, drafts
         self._samplings = distinct(row.request.sampling for row in rows)
+        self._known: dict[tuple[int, int], torch.Tensor] = {}  # processed logits of row, position
 
     def __call__(self, logits: torch.Tensor, position: Position) -> torch.Tensor:
         logits = as_they_are(logits, position)
@@ -177,17 +192,26 @@ class BlockWarp:
 
     def _process(self, logits: torch.Tensor, position: Position) -> torch.Tensor:
         places = [position] * len(logits) if isinstance(position, int) else position.tolist()
-        found = []
-        for i, (row, place) in enumerate(zip(self._rows, places, strict=True)):
-            ids = torch.tensor([row.ids], device=logits.device)
-            ids = torch.cat([ids, self._drafts[i : i + 1, :place]], dim=1)
-            found.append(row.processors[self._role](ids, logits[i : i + 1]))
-            if not found[-1].amax() > -torch.inf:
+        return torch.cat(
+            [self._processed(i, place, logits[i : i + 1]) for i, place in enumerate(places)]
+        )
+
+    def _processed(self, i: int, place: int, logits: torch.Tensor) -> torch.Tensor:
+        """One row, once: processors are slow, and may count their calls or write into logits."""
+        row = self._rows[i]
+        processors = row.processors[self._role]
+        if not processors:
+            return logits
+        if (i, place) not in self._known:
+            own = torch.tensor([row.ids], device=logits.device)
+            ids: Any = torch.cat([own, self._drafts[i : i + 1, :place]], dim=1)
+            found = self._known[i, place] = processors(ids, logits.clone())
+            if not found.amax() > -torch.inf:
                 raise ValueError(
                     f"the processors of request {row.streams.request} left no token to follow "
                     f"its {ids.shape[1]} tokens"
                 )
-        return torch.cat(found)
+        return self._known[i, place]
 
 
 def distinct(values: Iterable[Any]) -> list[Any]:

@@ -37,6 +37,16 @@ class Verification:
         The recovered token (accepted < k) or the bonus token (accepted = k).
     draft_prob, target_prob, boosted : float64 tensors, shape (B, k)
         Of every drafted token n: p(n), q(n), and g(n), below which u * p(n) passes.
+
+    Examples
+    --------
+    >>> from cactus_theory import SpeculativeSampling
+    >>> block = verify(
+    ...     SpeculativeSampling(), torch.tensor([[0]]), draft_probs=torch.tensor([[[0.75, 0.25]]]),
+    ...     target_logits=torch.zeros(1, 2, 2), accept_uniforms=torch.tensor([[0.7]]).double(),
+    ...     recover_uniforms=torch.tensor([0.7]).double())
+    >>> block.accepted.tolist(), block.last_token.tolist(), block.target_prob.tolist()
+    ([0], [1], [[0.5]])
     """
 
     accepted: torch.Tensor
@@ -221,7 +231,7 @@ def block_emission(
     ...     target_logits=torch.zeros(1, 2, 2)).acceptance_rate
     tensor([[0.7500]], dtype=torch.float64)
     """
-    cost_of = _candidate_cost if reads_one_number(rule) else _law_cost
+    cost_of = _candidate_costs if reads_one_number(rule) else _law_costs
     costs = tokens.new_zeros(3, *tokens.shape, dtype=torch.float64)
     for j in range(tokens.shape[1]):
         target = warp(target_logits[:, j], j).softmax(-1, dtype=torch.float64)
@@ -229,32 +239,35 @@ def block_emission(
             draft = torch.zeros_like(target).scatter_(-1, tokens[:, j, None], 1.0)
         else:
             draft = draft_probs[:, j]
-        for i in range(len(tokens)):
-            costs[:, i, j] = cost_of(rule, draft[i], target[i])
+        costs[:, :, j] = cost_of(rule, draft, target)
     return Emission(*costs)
 
 
-def _candidate_cost(rule: CandidateRule, draft: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """Acceptance rate, TV and KL bound at one position: sums over the tokens with p > q alone."""
-    if draft.is_cpu:
-        p, q = draft.numpy(), target.numpy()
-        over = np.flatnonzero(p > q)
-        p, q = p[over].astype(np.float64), q[over]
-        cost = emission_sums(rule, p, q, xp=np)
-    else:  # whole rows, as choosing some would wait for the device
-        p = torch.where(draft > target, draft.double(), 0.0)
-        q = torch.where(draft > target, target, 0.0)
+def _candidate_costs(
+    rule: CandidateRule, draft: torch.Tensor, target: torch.Tensor
+) -> torch.Tensor:
+    """Acceptance rate, TV and KL bound, shape (3, B): sums over the tokens with p > q alone."""
+    over = draft > target
+    if not draft.is_cpu:  # whole rows, as choosing some would wait for the device
+        p, q = torch.where(over, draft.double(), 0.0), torch.where(over, target, 0.0)
         cost = emission_sums(rule, p, q, xp=torch)
-    rate = 1 - (p.sum() - cost.acceptance_rate)
-    return torch.stack(
-        [torch.as_tensor(x) for x in (rate.clip(0.0, 1.0), cost.total_variation, cost.kl_bound)]
-    )
+        rate = (1 - (p.sum(-1) - cost.acceptance_rate)).clip(0.0, 1.0)
+        return torch.stack([rate, cost.total_variation, cost.kl_bound])
+    found = np.empty((3, len(draft)))
+    for i, chosen in enumerate(over.numpy()):
+        some = np.flatnonzero(chosen)
+        p, q = draft[i].numpy()[some].astype(np.float64), target[i].numpy()[some]
+        cost = emission_sums(rule, p, q, xp=np)
+        rate = np.clip(1 - (p.sum() - cost.acceptance_rate), 0.0, 1.0)
+        found[:, i] = rate, cost.total_variation, cost.kl_bound
+    return torch.from_numpy(found)
 
 
-def _law_cost(rule: Rule, draft: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+def _law_costs(rule: Rule, draft: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     p, q = draft.double().cpu().numpy(), target.cpu().numpy()
     cost = emission_sums(rule, p, q, xp=np)
-    return torch.tensor([cost.acceptance_rate, cost.total_variation, cost.kl_bound])
+    found = np.stack([cost.acceptance_rate, cost.total_variation, cost.kl_bound])
+    return torch.from_numpy(found).to(draft.device)
 
 
 def reads_one_number(rule: Rule) -> bool:

@@ -15,7 +15,19 @@ PAIRS = {
 
 @dataclass(frozen=True)
 class Pair:
-    """A target, a draft for it, and the tokenizer they share."""
+    """A target, a draft for it, and the tokenizer they share.
+
+    Attributes
+    ----------
+    target, draft : PreTrainedModel
+    tokenizer : PreTrainedTokenizerBase
+
+    Examples
+    --------
+    >>> pair = load_pair("tiny")
+    >>> pair.target.config.vocab_size == len(pair.tokenizer)
+    True
+    """
 
     target: PreTrainedModel
     draft: PreTrainedModel
@@ -31,6 +43,10 @@ def load_pair(name: str, *, device: str = "cpu") -> Pair:
         "tiny" or "smollm2".
     device : str
         A torch device. The 4-bit draft of "smollm2" runs on the CPU only.
+
+    Returns
+    -------
+    Pair
 
     Raises
     ------

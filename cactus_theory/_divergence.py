@@ -31,6 +31,15 @@ class Divergence(ABC):
     ----------
     curvature : float or None
         f''(1), so that D is about curvature / 2 * chi-square near p = q; None where f has a kink.
+
+    Examples
+    --------
+    >>> from cactus_theory import ChiSquare
+    >>> divergence = ChiSquare()
+    >>> bool(divergence.binary(0.75, 0.5) == divergence.between([0.75, 0.25], [0.5, 0.5]))
+    True
+    >>> divergence.curvature
+    2.0
     """
 
     curvature: float | None = 1.0

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from cactus_theory._chunks import by_chunks
+
 
 @dataclass(frozen=True)
 class Optimum:
@@ -29,6 +31,15 @@ class Optimum:
     gap : float64 array or None
         `value` less the second-order optimum of the same divergence (`optimum_gap`); None for
         total variation, which has no second order.
+
+    Examples
+    --------
+    >>> from cactus_theory import exact_optimum
+    >>> optimum = exact_optimum(0.5, 0.125)
+    >>> round(float(optimum.value), 4), round(float(optimum.complement), 4)
+    (0.7446, 0.2554)
+    >>> float(optimum.bracket[0] - optimum.value), float(optimum.bracket[1] - optimum.value) < 1e-14
+    (0.0, True)
     """
 
     value: Any
@@ -40,8 +51,14 @@ class Optimum:
 
 def second_order_boost(target_prob: Any, delta: Any, *, xp: Any = np) -> Any:
     """min(q + sqrt(2 delta q (1-q)), 1): Corollary 5, over any namespace with sqrt and clip."""
-    gain = xp.sqrt(2 * delta * (1 - target_prob)) * xp.sqrt(target_prob)
-    return xp.clip(target_prob + gain, 0.0, 1.0)
+    if xp is np:
+        return by_chunks(_second_order_boost, target_prob, delta, outputs=1)[0]
+    return _second_order_boost(target_prob, delta, xp=xp)[0]
+
+
+def _second_order_boost(q: Any, delta: Any, *, xp: Any = np) -> tuple[Any]:
+    gain = xp.sqrt(2 * delta * (1 - q)) * xp.sqrt(q)
+    return (xp.clip(q + gain, 0.0, 1.0),)
 
 
 def solution(

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from cactus_theory import _validate
+from cactus_theory._chunks import by_chunks
 
 _HUGE = 1e300  # x / q above this is near overflow; log(q + x) - log(q) is accurate there
 
@@ -111,39 +112,72 @@ def binary_kl_of_gain(gain: Any, q: Any, *, xp: Any) -> Any:
 
 def kl_term(q: Any, gain: Any, *, xp: Any = np) -> Any:
     """q [(1+t) log(1+t) - t] with t = gain / q: one non-negative term of KL(q + gain || q)."""
+    if xp is np:
+        return by_chunks(_kl_terms, q, gain, outputs=1)[0]
     plain = (q > 0) & (gain <= _HUGE * q)
     steep = (q > 0) & (gain > _HUGE * q)
     one = xp.ones_like(q * 1.0)
     usual = q * _excess(xp.where(plain, gain, 0.0) / xp.where(plain, q, one), xp=xp)
-    top, bottom = xp.where(steep, q + gain, one), xp.where(steep, q, one)
-    far = top * (xp.log(top) - xp.log(bottom)) - gain
+    far = _far(xp.where(steep, q, one), xp.where(steep, gain, 0.0), xp=xp)
     empty = xp.where(gain > 0, float("inf"), 0.0)
     return xp.where(plain, usual, xp.where(steep, far, empty))
+
+
+def _kl_terms(q: np.ndarray, gain: np.ndarray) -> tuple[np.ndarray]:
+    """`kl_term` of flat arrays, each element by its own formula only."""
+    terms = np.where(gain > 0, np.inf, 0.0)
+    plain = np.flatnonzero((q > 0) & (gain <= _HUGE * q))
+    t = gain[plain] / q[plain]
+    close = np.abs(t) < _CLOSE
+    near, apart = np.flatnonzero(close), np.flatnonzero(~close)
+    t[near] = _cancelling(t[near])
+    t[apart] = _direct(t[apart], xp=np)
+    terms[plain] = q[plain] * t
+    steep = np.flatnonzero((q > 0) & (gain > _HUGE * q))
+    if steep.size:
+        terms[steep] = _far(q[steep], gain[steep], xp=np)
+    return (terms,)
+
+
+def _far(q: Any, gain: Any, *, xp: Any) -> Any:
+    top = q + gain
+    return top * (xp.log(top) - xp.log(q)) - gain
 
 
 def log_growth(q: Any, gain: Any, *, xp: Any) -> Any:
     """log((q + gain) / q) for q > 0, with full relative precision and without overflow."""
     steep = gain > _HUGE * q
+    if xp is np and not np.any(steep):
+        return np.log1p(gain / q)
     usual = xp.log1p(xp.where(steep, 0.0, gain) / q)
     return xp.where(steep, xp.log(xp.where(steep, q + gain, 1.0)) - xp.log(q), usual)
 
 
+_CLOSE = 0.25
 _SERIES = tuple(1 / (2 * k + 3) for k in range(10))
 
 
 def _excess(t: Any, *, xp: Any) -> Any:
-    """(1+t) log(1+t) - t for t >= -1, relative error a few ulp.
+    """(1+t) log(1+t) - t for t >= -1, relative error a few ulp."""
+    close = abs(t) < _CLOSE
+    direct = _direct(xp.where(close, 0.0, t), xp=xp)
+    return xp.where(close, _cancelling(xp.where(close, t, 0.0)), direct)
 
-    Near 0 the two terms cancel. With r = t/(2+t), log(1+t) = 2 atanh(r) turns the difference into
+
+def _cancelling(t: Any) -> Any:
+    """(1+t) log(1+t) - t near 0, where the two terms cancel.
+
+    With r = t/(2+t), log(1+t) = 2 atanh(r) turns the difference into
     2 r^2 [1 + r (1+r) (1/3 + r^2/5 + r^4/7 + ...)] / (1-r), where nothing cancels.
     """
-    close = abs(t) < 0.25
-    near = xp.where(close, t, 0.0)
-    r = near / (2 + near)
+    r = t / (2 + t)
     square, series = r * r, 0.0
     for coefficient in reversed(_SERIES):
         series = series * square + coefficient
-    cancelling = 2 * square * (1 + r * (1 + r) * series) / (1 - r)
-    apart = xp.where(close | (t <= -1), 0.0, t)
-    direct = (1 + apart) * xp.log1p(apart) - apart
-    return xp.where(close, cancelling, xp.where(t <= -1, 1.0, direct))
+    return 2 * square * (1 + r * (1 + r) * series) / (1 - r)
+
+
+def _direct(t: Any, *, xp: Any) -> Any:
+    inside = t > -1
+    inner = xp.where(inside, t, 0.0)
+    return xp.where(inside, (1 + inner) * xp.log1p(inner) - inner, 1.0)

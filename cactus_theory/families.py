@@ -180,9 +180,13 @@ class SquaredHellinger(ClosedForm):
 
 def _kl_term(p: Any, q: Any, gain: Any) -> Any:
     """p log(p/q) - gain; where p is far below q, gain no longer says what p is."""
-    far = (p > 0) & (p < q / 2)
-    log = np.log(np.where(far, p, 1.0) / np.where(far, q, 1.0))
-    return np.where(far, p * log - gain, kl_term(q, gain))
+    terms = kl_term(q, gain)
+    far = np.flatnonzero(np.ravel((p > 0) & (p < q / 2)))
+    if not far.size:
+        return terms
+    p, q, gain, terms = (np.array(x) for x in np.broadcast_arrays(p, q, gain, terms))
+    terms.flat[far] = p.flat[far] * np.log(p.flat[far] / q.flat[far]) - gain.flat[far]
+    return terms[()]
 
 
 def _sum(*terms: Any) -> Any:

@@ -9,14 +9,23 @@ Z(c) = sum_x q(x) [c - t(x)]_+ and w(n) = p(n) - g(n) for a token that may be re
 
     out = min(p, g) on p > q,    out(x) = p(x) + q(x) sum_n w(n) [c_n - t(x)]_+ / Z(c_n) elsewhere.
 
-Raise one boost g(n) < p(n). On p > q the law does not fall. Elsewhere no term rises: c_n falls at
-the rate 1/(1-q(n)), so with P = sum of p over t < c_n, the term of x is non-increasing if
-(1-g(n)) Z >= w(n) P (the case t(x) = 0, the hardest); and 1-g(n) > 1-p(n) >= P, while
-Z >= sum_m w(m) >= w(n). As out >= q on p > q and out <= q elsewhere, the emitted law moves away
-from the target at every token, and **every f-divergence D_f(out || q) is non-decreasing in every
-boost**, hence in delta for every family whose boosts grow with it: KL as well as total variation.
+Raise one boost from g to g' <= p(n), a token with p(n) > q(n); elsewhere boosts change nothing. On
+p > q the law rises at n and stays elsewhere. On p <= q only the term of n moves, from w [c - t]_+ /
+Z(c) to w' [c' - t]_+ / Z(c'), and it does not rise. That is plain where t >= c'. Elsewhere, with P
+and Q the sums of p and q over t < c, to which n does not belong, Z(c) = c Q - P and Z(c') >= Z(c) -
+(c - c') Q, so that it suffices that the following is not negative:
+
+    w (c - t) [Z - (c - c') Q] - w' (c' - t) Z
+        = (c - c') {w' t Z + (c - t) [(1-g') Z - w P]} / c.
+
+It is not, as 1-g' >= 1-p(n) >= P, and Z = sum_x [p - h]_+ >= p(n) - g = w. As out >= q on p > q and
+out <= q elsewhere, the emitted law moves away from the target at every token, and **every
+f-divergence D_f(out || q) is non-decreasing in every boost**, hence in delta for every family whose
+boosts grow with it: KL as well as total variation (claims boosts-monotone and divergence-monotone
+of `proofs_check`).
+
 All three quantities are continuous in delta, and strictly increasing until every token that the
-target allows is surely accepted.
+target allows is surely accepted, if the boosts are continuous and, below 1, strictly increasing.
 """
 
 from __future__ import annotations

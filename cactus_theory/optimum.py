@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from cactus_theory import _double_double, _validate
+from cactus_theory._chunks import by_chunks
 from cactus_theory._solution import Optimum as Optimum
 from cactus_theory._solution import second_order_boost, solution
 from cactus_theory.families import KL, Divergence
@@ -64,19 +65,10 @@ def exact_optimum(target_prob: Any, delta: Any, *, divergence: Divergence = _KL)
     """
     if not isinstance(divergence, KL):
         return divergence.optimum(target_prob, delta)
-    q, delta = np.broadcast_arrays(
-        _validate.probabilities("target_prob", target_prob), _validate.budgets("delta", delta)
-    )
-    boosted, complement, _ = kl_root(q, delta, deficit=_deficit(q, delta), xp=np)
-    return solution(
-        q,
-        delta,
-        lower=boosted,
-        upper=boosted,
-        complement=complement,
-        ulps=_ULPS,
-        curvature=_KL.curvature,
-    )
+    q = _validate.probabilities("target_prob", target_prob)
+    delta = _validate.budgets("delta", delta)
+    value, complement, ratio, upper, gap = by_chunks(_rounded, q, delta, outputs=5)
+    return Optimum(value, complement, ratio, (value, upper), gap)
 
 
 def second_order_optimum(target_prob: Any, delta: Any) -> Any:
@@ -149,14 +141,31 @@ def optimum_gap(target_prob: Any, delta: Any, *, divergence: Divergence = _KL) -
     return exact_optimum(target_prob, delta, divergence=divergence).gap
 
 
+def _rounded(q: np.ndarray, delta: np.ndarray) -> tuple[Any, ...]:
+    """Value, complement, ratio, upper end and gap of the optimum, for arrays of shape (n,)."""
+    boosted, complement, _ = kl_root(q, delta, deficit=_deficit(q, delta), xp=np)
+    rounded = solution(
+        q,
+        delta,
+        lower=boosted,
+        upper=boosted,
+        complement=complement,
+        ulps=_ULPS,
+        curvature=_KL.curvature,
+    )
+    _, upper = rounded.bracket
+    return rounded.value, rounded.complement, rounded.ratio, upper, rounded.gap
+
+
 def _deficit(q: np.ndarray, delta: np.ndarray) -> np.ndarray:
     """-log(q) - delta, in double-double where the plain difference would lose a bit or more.
 
-    That errs upwards, and so 1 - g to the feasible side, however nearly the two terms cancel.
+    That errs upwards, and so 1 - g to the feasible side, however nearly the two terms cancel. Where
+    g = 1 is clearly within the budget only the sign matters, and the plain difference has it.
     """
-    safe = np.where(q > 0, q, 0.5)
-    plain = np.asarray(-np.log(safe) - delta)
-    cancels = (np.abs(plain) < delta) & (q > 0)
-    if cancels.any():
-        plain[cancels] = _double_double.minus_log_minus(safe[cancels], delta[cancels])
+    with np.errstate(divide="ignore"):
+        plain = -np.log(q) - delta
+    at = np.flatnonzero((plain < delta) & (plain > -(2.0**-50) * delta))
+    if at.size:
+        plain[at] = _double_double.minus_log_minus(q[at], delta[at])
     return plain

@@ -35,6 +35,7 @@ SUBJECTS = (
     "overspend",
     "couplings",
     "output_law",
+    "boosts",
     "misreadings",
     "growth",
     "worst_case",
@@ -50,7 +51,22 @@ SUBJECTS = (
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check found: whether the statement holds, one line on how, and its certificates."""
+    """What a check found.
+
+    Attributes
+    ----------
+    outcome : {"holds", "fails", "undecided"}
+        Of the statement.
+    note : str
+        One line on how.
+    certificates : tuple of dict
+        What a recheck needs to see it again.
+
+    Examples
+    --------
+    >>> conclude("both", ("first", True), ("second", False))
+    Finding(outcome='fails', note='fails at: second', certificates=())
+    """
 
     outcome: Outcome
     note: str
@@ -78,6 +94,12 @@ class Claim:
     quick : bool
         Whether the claim belongs to the subset that runs on every commit.
     check : callable returning a Finding
+
+    Examples
+    --------
+    >>> item = load()["corollary-5"]
+    >>> item.kind, item.expected
+    ('symbolic', 'proved')
     """
 
     name: str
@@ -146,10 +168,19 @@ def claim(
 def load() -> dict[str, Claim]:
     """Import every subject and return all claims by name, in the order of the subjects.
 
+    Returns
+    -------
+    dict of str to Claim
+
     Raises
     ------
     ImportError
         If SymPy or python-flint is not installed.
+
+    Examples
+    --------
+    >>> load()["corollary-5"].theorem
+    'Corollary 5'
     """
     for subject in SUBJECTS:
         importlib.import_module(f"proofs_check.{subject}")
@@ -159,7 +190,16 @@ def load() -> dict[str, Claim]:
 def run(claim: Claim, **variant: Any) -> Run:
     """Run one check and turn what it found into a verdict.
 
-    `variant` goes to the check: with one of ``claim.false`` the verdict must be another one.
+    Parameters
+    ----------
+    claim : Claim
+    **variant
+        Arguments of the check: with one of ``claim.false`` the verdict must be another one.
+
+    Returns
+    -------
+    Run
+        With the claim, a verdict, what was found, and seconds.
 
     Examples
     --------

@@ -133,17 +133,23 @@ def _ordering_on(size: int, parts: int, lopsided: bool, price: int) -> Finding:
 )
 def output_below_draft(beyond: Any = 1) -> Finding:
     part = beyond / (1 + a)  # out/q = 1 + part (p/q - 1) by the ordering, 0 <= part <= 1
+    return conclude(
+        "token by token, after a tilt by m (t - 1) that sums to zero", *tilted_part(part)
+    )
+
+
+def tilted_part(part: Any) -> tuple[tuple[str, bool], ...]:
+    """D_f does not fall from 1 + part (ratio - 1) to ratio, two laws over q, where part <= 1."""
     ratio, m = sp.symbols("ratio m", real=True)
-    value = sp.Symbol("tilted", positive=True)  # f(p/q) - m (p/q - 1), never negative
-    # convexity between 1 and p/q: f(out/q) <= part f(p/q) + (1 - part) f(1)
+    value = sp.Symbol("tilted", positive=True)  # f(ratio) - m (ratio - 1), never negative
+    # convexity between 1 and the ratio: f at the part of the way <= part f(ratio) + (1 - part) f(1)
     above = part * (value + m * (ratio - 1))
     tilted = above - m * part * (ratio - 1)
-    total_q, total_out = sp.symbols("sum_q sum_out", positive=True)
-    tilt = (m * (total_out - total_q)).subs({total_out: 1, total_q: 1})
-    return conclude(
-        "token by token, after a tilt by m (t - 1) that sums to zero",
+    total_q, total_law = sp.symbols("sum_q sum_law", positive=True)
+    tilt = (m * (total_law - total_q)).subs({total_law: 1, total_q: 1})
+    return (
         ("tilt sums to 0", vanishes(tilt)),
-        ("tilted f at out is part of it at p", vanishes(tilted - part * value)),
+        ("tilted f at the part of the way is part of it", vanishes(tilted - part * value)),
         ("so at most it", nonnegative(value - sp.expand(part * value))),
     )
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+
+from cactus_theory.rules._facts import Facts
 
 
 class Rule(ABC):
@@ -17,7 +19,25 @@ class Rule(ABC):
 
     Objects are immutable and hashable. Methods are formulas over a namespace ``xp`` (numpy, or
     torch with float64 tensors), so theory and decoder evaluate the same definition.
+
+    Attributes
+    ----------
+    facts : Facts
+        Of a rule of this package: its row in the table of rules. A rule of your own needs none.
+
+    Examples
+    --------
+    >>> from cactus_theory import output_law
+    >>> class AcceptAll(Rule):
+    ...     def accepted_mass(self, draft, target, *, xp=np):
+    ...         return draft
+    ...     def recovery_weights(self, token, draft, target):
+    ...         return target
+    >>> output_law(AcceptAll(), draft=[0.75, 0.25], target=[0.5, 0.5])
+    array([0.75, 0.25])
     """
+
+    facts: ClassVar[Facts]
 
     @abstractmethod
     def accepted_mass(self, draft: Any, target: Any, *, xp: Any = np) -> Any:
@@ -54,6 +74,17 @@ class CandidateRule(Rule):
     ``boost(q)`` and h(x) = ``shrink(q)`` * target(x) elsewhere, shrink = (1-g)/(1-q). The token
     is kept when u * p < g; otherwise a token is recovered from [h - p]_+. Such a rule reads one
     number of the target to accept, and its emitted law is ordered: between q and p everywhere.
+
+    Examples
+    --------
+    >>> from cactus_theory import output_law
+    >>> class HalfWay(CandidateRule):
+    ...     def boost(self, target_prob, *, xp=np):
+    ...         return (1 + target_prob) / 2
+    ...     def shrink(self, target_prob, *, xp=np):
+    ...         return 0.5 * xp.ones_like(target_prob)
+    >>> output_law(HalfWay(), draft=[0.875, 0.125], target=[0.5, 0.5])
+    array([0.75, 0.25])
     """
 
     @abstractmethod
@@ -83,7 +114,19 @@ class CandidateRule(Rule):
 
 
 class SharedRecoveryRule(Rule):
-    """A rule that recovers from one law, whichever token was rejected."""
+    """A rule that recovers from one law, whichever token was rejected.
+
+    Examples
+    --------
+    >>> from cactus_theory import output_law
+    >>> class RejectAll(SharedRecoveryRule):
+    ...     def accepted_mass(self, draft, target, *, xp=np):
+    ...         return 0 * draft
+    ...     def shared_weights(self, draft, target, *, xp=np):
+    ...         return target
+    >>> output_law(RejectAll(), draft=[0.75, 0.25], target=[0.5, 0.5])
+    array([0.5, 0.5])
+    """
 
     @abstractmethod
     def shared_weights(self, draft: Any, target: Any, *, xp: Any = np) -> Any:

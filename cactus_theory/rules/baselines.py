@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from cactus_theory import _validate
 from cactus_theory.rules._base import SharedRecoveryRule
+from cactus_theory.rules._facts import Facts
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,14 @@ class Lenience(SharedRecoveryRule):
     array([0.6, 0.1])
     """
 
+    facts: ClassVar[Facts] = Facts(
+        accepts="min(1, q/(l p))",
+        recovers="[q - p]_+",
+        emits="min(p, q/l) where p > q, between p and q elsewhere",
+        guarantees="out <= q/l, hence KL(out||q) <= log(1/l)",
+        reads="q(n)",
+        source="Leviathan et al. 2023, A.5",
+    )
     lenience: float
 
     def __post_init__(self) -> None:
@@ -76,6 +85,14 @@ class Mixture(SharedRecoveryRule):
     array([0.625, 0.25 ])
     """
 
+    facts: ClassVar[Facts] = Facts(
+        accepts="min(1, h/p), h = w q + (1-w) p",
+        recovers="[q - p]_+",
+        emits="h",
+        guarantees="TV(out, q) = (1-w) TV(p, q)",
+        reads="q(n)",
+        source="transformers, `assistant_ensemble_weight`",
+    )
     weight: float
 
     def __post_init__(self) -> None:
@@ -123,6 +140,14 @@ class TypicalAcceptance(SharedRecoveryRule):
     array([0.5, 0. , 0. ])
     """
 
+    facts: ClassVar[Facts] = Facts(
+        accepts="1 if q > min(epsilon, alpha exp(-H(q))), else 0",
+        recovers="argmax q",
+        emits="p where accepted, the rest on argmax q",
+        guarantees="none",
+        reads="q(n) and the entropy of q",
+        source="Medusa, Cai et al. 2024; Proposition 4 of Hao and Mou 2026",
+    )
     epsilon: float = 0.09
     alpha: float | None = None
 
@@ -168,6 +193,14 @@ class TopKAcceptance(SharedRecoveryRule):
     array([0. , 0.5])
     """
 
+    facts: ClassVar[Facts] = Facts(
+        accepts="1 if q > 0 is among the k largest, else 0",
+        recovers="[1{among} - p]_+",
+        emits="p or more where accepted, 0 elsewhere",
+        guarantees="only accepted tokens are emitted; of a divergence, none",
+        reads="the rank of q(n)",
+        source="for comparison",
+    )
     k: int
 
     def __post_init__(self) -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from cactus_theory import _validate
 from cactus_theory._solution import second_order_boost as second_order_boost
-from cactus_theory.divergences import log_growth
 from cactus_theory.families import KL, Divergence
 from cactus_theory.rules._base import CandidateRule
+from cactus_theory.rules._facts import Facts
 
 _KL = KL()
 _DOWN = 1 - 2.0**-49  # more than the roundings of a squared gain
@@ -48,6 +48,14 @@ class Cactus(CandidateRule):
     0.6
     """
 
+    facts: ClassVar[Facts] = Facts(
+        accepts="min(1, g/p), g = min(q + sqrt(2 delta q (1-q)), 1)",
+        recovers="[h - p]_+",
+        emits="min(p, g) where p > q, between p and q elsewhere",
+        guarantees="chi2(h||q) <= 2 delta, KL(h||q) <= log(1 + 2 delta); by delta, nothing of out",
+        reads="q(n)",
+        source="Hao and Mou 2026, Corollary 5",
+    )
     delta: float
 
     def __post_init__(self) -> None:
@@ -88,13 +96,13 @@ class CactusExact(CandidateRule):
         If delta is not a finite number >= 0, or `divergence` is not one; from the methods, a
         TypeError where ``xp`` is not numpy and the divergence needs it.
 
-    References
-    ----------
-    Theorem 2 of Hao and Mou (2026).
-
     See Also
     --------
     cactus_theory.exact_optimum : the same root with its bracket, rounded to the feasible side.
+
+    References
+    ----------
+    Theorem 2 of Hao and Mou (2026).
 
     Examples
     --------
@@ -105,6 +113,14 @@ class CactusExact(CandidateRule):
     0.75
     """
 
+    facts: ClassVar[Facts] = Facts(
+        accepts="min(1, g/p), g the largest with D(h||q) <= delta",
+        recovers="[h - p]_+",
+        emits="min(p, g) where p > q, between p and q elsewhere",
+        guarantees="D(h||q) <= delta; by delta, nothing of out",
+        reads="q(n)",
+        source="Hao and Mou 2026, Theorem 2",
+    )
     delta: float
     divergence: Divergence = _KL
 
@@ -124,14 +140,11 @@ class CactusExact(CandidateRule):
             if xp is not np:
                 return super().accepted_mass(draft_prob, target_prob, xp=xp)
             return self._mass_by_cost(*np.broadcast_arrays(draft_prob, target_prob))
-        # A token of p log(p/q) <= delta is within the budget as it stands (its KL is less still);
-        # on a whole vocabulary that leaves a handful of roots to find.
+        # A token of p (p - q) <= delta q has p log(p/q) <= delta, and is within the budget as it
+        # stands (its KL is less still): on a whole vocabulary that leaves few roots to find.
         draft_prob, target_prob = xp.asarray(draft_prob), xp.asarray(target_prob)
-        counted = (draft_prob > target_prob) & (target_prob > 0)
-        gain = xp.where(counted, draft_prob - target_prob, 0.0)
-        growth = log_growth(xp.where(counted, target_prob, 1.0), gain, xp=xp)
-        spends = draft_prob * growth >= (1 - 1e-9) * self.delta  # a margin for rounding
-        needed = (counted & spends) | (target_prob <= 0)
+        room = (1 - 1e-9) * self.delta * target_prob  # a margin for rounding
+        needed = (draft_prob * (draft_prob - target_prob) >= room) & (draft_prob > target_prob)
         mass = xp.where(needed, 0.0, draft_prob)
         if needed.any():
             mass[needed] = xp.minimum(draft_prob[needed], self.boost(target_prob[needed], xp=xp))
@@ -179,6 +192,14 @@ class CactusSafe(CandidateRule):
     0.413176
     """
 
+    facts: ClassVar[Facts] = Facts(
+        accepts="min(1, g/p), g = min(q + sqrt((e^delta - 1) q (1-q)), 1)",
+        recovers="[h - p]_+",
+        emits="min(p, g) where p > q, between p and q elsewhere",
+        guarantees="KL(h||q) <= delta; by delta, nothing of out",
+        reads="q(n)",
+        source="not in the paper",
+    )
     delta: float
 
     def __post_init__(self) -> None:

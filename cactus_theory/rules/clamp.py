@@ -7,22 +7,39 @@ divergence that is; one level is the cheapest way to recover a given mass.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.optimize import brentq
 
 from cactus_theory import _validate
+from cactus_theory._chunks import by_chunks
 from cactus_theory.families import KL, Divergence
 from cactus_theory.rules._base import CandidateRule, SharedRecoveryRule
+from cactus_theory.rules._facts import Facts
 
 _MARGIN = 1e-15  # of the logarithm of a level
 _LARGEST_EXPONENT = 709.0
+_LARGEST = math.exp(_LARGEST_EXPONENT)
+
+
+class _OneLevel(SharedRecoveryRule):
+    """A rule that recovers from [b q - p]_+, with the b <= 1 that makes it the mass lost."""
+
+    def shared_weights(self, draft: Any, target: Any, *, xp: Any = np) -> Any:
+        _numpy_only(xp)
+        return _by_position(_recovered, self.accepted_mass(draft, target), draft, target)
+
+    def emitted(self, kept: Any, draft: Any, target: Any, *, xp: Any = np) -> Any:
+        """The lost mass is spread by the one recovery law."""
+        _numpy_only(xp)
+        return _by_position(_emitted, kept, draft, target)
 
 
 @dataclass(frozen=True)
-class OneLevelRecovery(SharedRecoveryRule):
+class OneLevelRecovery(_OneLevel):
     """A candidate rule's acceptance test with the recovery law [b q - p]_+, one b for all.
 
     Acceptance rate and total variation are those of `rule`; the emitted law, max(p, b q) where
@@ -48,6 +65,14 @@ class OneLevelRecovery(SharedRecoveryRule):
     True
     """
 
+    facts: ClassVar[Facts] = Facts(
+        accepts="as the rule it wraps",
+        recovers="[b q - p]_+",
+        emits="min(p, g) where p > q, max(p, b q) elsewhere",
+        guarantees="acceptance and TV(out, q) of that rule, KL(out||q) no larger",
+        reads="q(n)",
+        source="not in the paper",
+    )
     rule: CandidateRule
 
     def __post_init__(self) -> None:
@@ -57,14 +82,9 @@ class OneLevelRecovery(SharedRecoveryRule):
     def accepted_mass(self, draft: Any, target: Any, *, xp: Any = np) -> Any:
         return self.rule.accepted_mass(draft, target, xp=xp)
 
-    def shared_weights(self, draft: Any, target: Any, *, xp: Any = np) -> Any:
-        _numpy_only(xp)
-        lost = (draft - self.accepted_mass(draft, target)).sum(axis=-1)
-        return _by_position(lambda p, q, w: _Sorted(p, q).filling(w), draft, target, lost)
-
 
 @dataclass(frozen=True)
-class Clamp(SharedRecoveryRule):
+class Clamp(_OneLevel):
     """Emit clip(p, b q, a q): the largest acceptance for a budget on the *emitted* law.
 
     Accept with min(1, a q / p), recover from [b q - p]_+, where b <= 1 <= a make the clipped law
@@ -96,6 +116,14 @@ class Clamp(SharedRecoveryRule):
     True
     """
 
+    facts: ClassVar[Facts] = Facts(
+        accepts="min(1, a q/p)",
+        recovers="[b q - p]_+",
+        emits="clip(p, b q, a q), b <= 1 <= a",
+        guarantees="D(out||q) <= epsilon",
+        reads="all of q",
+        source="Tran-Thien 2023, mentored decoding",
+    )
     epsilon: float
     divergence: Divergence = KL()
 
@@ -108,72 +136,145 @@ class Clamp(SharedRecoveryRule):
         _numpy_only(xp)
         return _by_position(self._accepted, draft, target)
 
-    def shared_weights(self, draft: Any, target: Any, *, xp: Any = np) -> Any:
-        _numpy_only(xp)
-        lost = (draft - self.accepted_mass(draft, target)).sum(axis=-1)
-        return _by_position(lambda p, q, w: _Sorted(p, q).filling(w), draft, target, lost)
-
     def _accepted(self, draft: np.ndarray, target: np.ndarray) -> np.ndarray:
-        if self.divergence.between(draft, target) <= self.epsilon:
+        clip = _Clip(self.divergence, draft, target)
+        level = clip.largest_level(self.epsilon)
+        # The highest level leaves the draft as it is, but for tokens out of reach of any.
+        if level == clip.highest and (not clip.outright or self._within_budget(draft, target)):
             return draft
-        return np.minimum(draft, self._level(draft, target) * target)
+        return np.minimum(draft, math.exp(min(level, _LARGEST_EXPONENT)) * target)
 
-    def _level(self, draft: np.ndarray, target: np.ndarray) -> float:
-        """The largest a whose clipped law is within the budget, rounded down."""
-        tokens = _Sorted(draft, target)
-        over = (draft > target) & (target > 0)
+    def _within_budget(self, draft: np.ndarray, target: np.ndarray) -> bool:
+        return bool(self.divergence.between(draft, target) <= self.epsilon)
 
-        def spent(log_level: float) -> Any:
-            kept = np.minimum(draft, np.exp(log_level) * target)
-            law = np.maximum(kept, tokens.lower_level((draft - kept).sum()) * target)
-            return self.divergence.between(law, target)
 
-        if not over.any() or spent(0.0) >= self.epsilon:
-            return 1.0
-        highest = (np.log(draft[over]) - np.log(target[over])).max() + _MARGIN
-        highest = min(highest, _LARGEST_EXPONENT)
-        if spent(highest) <= self.epsilon:
-            return float(np.exp(highest))
-        level: Any = brentq(lambda x: spent(x) - self.epsilon, 0.0, highest, xtol=_MARGIN)
+class _Clip:
+    """The laws clip(p, b q, a q) of one position: what they cost, and how large a may be.
+
+    Levels a are meant by their logarithm. Tokens out of reach of every level (q = 0, or p/q too
+    large for a float) lose the mass `outright` whatever the level.
+    """
+
+    def __init__(self, divergence: Divergence, draft: np.ndarray, target: np.ndarray) -> None:
+        self.divergence = divergence
+        over = np.flatnonzero(draft > target)
+        p, q = draft[over], target[over]
+        reached = np.minimum(p, _LARGEST * q)
+        self.outright = float((p - reached).sum())
+        inside = q > 0
+        self.over = _Side(divergence, reached[inside], q[inside], sign=-1)
+        under = np.flatnonzero(draft < target)
+        self.under = _Side(divergence, draft[under], target[under], sign=1)
+        self.top = float(-self.over.key[0]) if self.over.key.size else 1.0
+        self.highest = math.log(self.top) + _MARGIN if self.over.key.size else 0.0
+
+    def spent(self, log_level: float) -> float:
+        """Divergence of the clipped law from the target; at `highest`, nothing is clipped."""
+        exceeds = log_level >= self.highest  # exp(highest) may round below the top
+        a = self.top if exceeds else min(math.exp(log_level), self.top)
+        b = self.under.level(self.outright + self.over.height(-a))
+        (above, over), (below, under) = self.over.split(-a), self.under.split(b)
+        levels, mass = np.array([a, b]), np.array([above, below])
+        clipped = self.divergence._term(levels * mass, mass, (levels - 1) * mass)
+        return float(clipped.sum() + over + under)
+
+    def largest_level(self, epsilon: float) -> float:
+        """The largest level within the budget, rounded down.
+
+        Sought outwards from a = 1, so that terms of tokens far beyond it are never computed.
+        """
+        if not self.highest or self.spent(0.0) >= epsilon:
+            return 0.0
+        low, high = 0.0, min(max(math.sqrt(epsilon), 0.01), self.highest)
+        while (spent := self.spent(high)) <= epsilon:
+            if high == self.highest:
+                return high
+            growth = 1.1 * math.sqrt(epsilon / max(spent, epsilon / 100))  # spent is near-quadratic
+            low, high = high, min(growth * high, self.highest)
+        level: Any = brentq(lambda x: self.spent(x) - epsilon, low, high, xtol=_MARGIN)
         step = _MARGIN
-        while spent(level) > self.epsilon and level > 0:
+        while self.spent(level) > epsilon and level > 0:
             level, step = max(level - step, 0.0), 2 * step
-        return float(np.exp(level))
+        return level
 
 
-class _Sorted:
-    """One position's tokens with p < q, by rising t = p/q, and Z(b) = sum q [b - t]_+ at each t."""
+class _Side:
+    """One position's tokens on one side of t = p/q = 1, sorted by rising `key` = sign * t.
 
-    def __init__(self, draft: np.ndarray, target: np.ndarray) -> None:
-        self.draft, self.target = draft, target
-        below = np.flatnonzero(draft < target)
-        ratio = draft[below] / target[below]
-        order = np.argsort(ratio)
-        self.index = below[order]
-        self.ratio = ratio[order]
-        self.mass = np.cumsum(target[self.index])
-        steps = self.mass[:-1] * np.diff(self.ratio)
-        self.height = np.concatenate([[0.0], np.cumsum(steps)])
+    A level is such a key; the tokens below it are those that are clipped to it. They lose, or
+    receive, Z(level) = sum of q [level - key]_+.
+    """
 
-    def lower_level(self, lost: float) -> float:
-        """b with Z(b) = lost; 1 at most."""
-        if not self.ratio.size:
+    def __init__(self, divergence: Divergence, p: np.ndarray, q: np.ndarray, *, sign: int) -> None:
+        key = sign * (p / q)
+        order = np.argsort(key)
+        self.divergence = divergence
+        self.key, self.p, self.q = key[order], p[order], q[order]
+        self.mass = np.cumsum(self.q)
+        self.heights = np.concatenate([[0.0], np.cumsum(self.mass[:-1] * np.diff(self.key))])
+        self.terms = np.empty_like(key)
+        self.unknown = key.size  # terms from here on are computed
+
+    def height(self, level: float) -> float:
+        """Z(level)."""
+        last = np.searchsorted(self.key, level) - 1
+        if last < 0:
+            return 0.0
+        return float(self.heights[last] + self.mass[last] * (level - self.key[last]))
+
+    def level(self, height: float) -> float:
+        """Where Z is `height`; 1 at most."""
+        if not self.key.size:
             return 1.0
-        last = np.searchsorted(self.height[: self.ratio.size], lost, side="right") - 1
-        level = self.ratio[last] + (lost - self.height[last]) / self.mass[last]
-        return min(float(level), 1.0)
+        last = np.searchsorted(self.heights[: self.key.size], height, side="right") - 1
+        return min(float(self.key[last] + (height - self.heights[last]) / self.mass[last]), 1.0)
 
-    def filling(self, lost: float) -> np.ndarray:
-        """[b q - p]_+ where it sums to `lost`."""
-        return np.maximum(self.lower_level(lost) * self.target - self.draft, 0.0)
+    def split(self, level: float) -> tuple[float, float]:
+        """Mass below `level`, and divergence of the other tokens, which stay as they are."""
+        first = int(np.searchsorted(self.key, level))
+        if first < self.unknown:
+            new = slice(first, self.unknown)
+            self.terms[new] = by_chunks(self._terms, self.p[new], self.q[new], outputs=1)[0]
+            self.unknown = first
+        return self.q[:first].sum(), self.terms[first:].sum()
+
+    def _terms(self, p: np.ndarray, q: np.ndarray) -> tuple[np.ndarray]:
+        return (self.divergence._term(p, q, p - q),)
 
 
-def _by_position(solve: Any, draft: Any, target: Any, *more: Any) -> np.ndarray:
+def _recovered(kept: np.ndarray, draft: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """[b q - p]_+ where it sums to the mass lost, b <= 1.
+
+    Newton's method for b from above: tokens once found beyond the level stay there.
+    """
+    lost = (draft - kept).sum()
+    below = np.flatnonzero(draft < target)
+    p, q = draft[below], target[below]
+    level = 1.0
+    while q.size:
+        level = min((lost + p.sum()) / q.sum(), 1.0)
+        inside = p < level * q
+        if inside.all():
+            break
+        inside = np.flatnonzero(inside)
+        p, q = p[inside], q[inside]
+    return np.maximum(level * target - draft, 0.0)
+
+
+def _emitted(kept: np.ndarray, draft: np.ndarray, target: np.ndarray) -> np.ndarray:
+    weights = _recovered(kept, draft, target)
+    total = weights.sum()
+    if total == 0:  # by rounding
+        weights, total = target, 1.0
+    return kept + (draft - kept).sum() / total * weights
+
+
+def _by_position(solve: Any, *laws: Any) -> np.ndarray:
     """Apply a function of one position's laws to all positions."""
-    draft, target = np.broadcast_arrays(draft, target)
-    out = np.empty(draft.shape)
-    for position in np.ndindex(draft.shape[:-1]):
-        out[position] = solve(draft[position], target[position], *(x[position] for x in more))
+    laws = np.broadcast_arrays(*laws)
+    out = np.empty(laws[0].shape)
+    for position in np.ndindex(out.shape[:-1]):
+        out[position] = solve(*(law[position] for law in laws))
     return out
 
 

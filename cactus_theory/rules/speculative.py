@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from cactus_theory.rules._base import CandidateRule
+from cactus_theory.rules._facts import Facts
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,15 @@ class SpeculativeSampling(CandidateRule):
     >>> float(SpeculativeSampling().boost(0.25))
     0.25
     """
+
+    facts: ClassVar[Facts] = Facts(
+        accepts="min(1, q/p)",
+        recovers="[q - p]_+",
+        emits="q",
+        guarantees="out = q",
+        reads="q(n)",
+        source="Leviathan et al. 2023, Chen et al. 2023; Theorem 1 of Hao and Mou 2026",
+    )
 
     def boost(self, target_prob: Any, *, xp: Any = np) -> Any:
         return target_prob

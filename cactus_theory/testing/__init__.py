@@ -7,6 +7,16 @@ are imported when first asked for; the checks and the catalogue do not.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from cactus_theory.testing._block_edges import check_block_edges as check_block_edges
+from cactus_theory.testing._block_mistakes import BLOCK_CATALOGUE as BLOCK_CATALOGUE
+from cactus_theory.testing._block_mistakes import BlockMistake as BlockMistake
+from cactus_theory.testing.blocks import BlockEnumeration as BlockEnumeration
+from cactus_theory.testing.blocks import block_law as block_law
+from cactus_theory.testing.blocks import check_blocks_by_enumeration as check_blocks_by_enumeration
+from cactus_theory.testing.blocks import check_blocks_by_sampling as check_blocks_by_sampling
+from cactus_theory.testing.blocks import (
+    specification_block_verifier as specification_block_verifier,
+)
 from cactus_theory.testing.catalogue import CATALOGUE as CATALOGUE
 from cactus_theory.testing.catalogue import Mistake as Mistake
 from cactus_theory.testing.catalogue import diagnose as diagnose
@@ -26,6 +36,7 @@ if TYPE_CHECKING:
     from cactus_theory.testing.strategies import RaggedBatch as RaggedBatch
     from cactus_theory.testing.strategies import all_rules as all_rules
     from cactus_theory.testing.strategies import budgets as budgets
+    from cactus_theory.testing.strategies import divergences as divergences
     from cactus_theory.testing.strategies import laws as laws
     from cactus_theory.testing.strategies import logits as logits
     from cactus_theory.testing.strategies import pairs as pairs
@@ -40,6 +51,7 @@ _STRATEGIES = frozenset(
         "RaggedBatch",
         "all_rules",
         "budgets",
+        "divergences",
         "laws",
         "logits",
         "pairs",

@@ -10,9 +10,9 @@ import numpy as np
 from cactus_theory.rules import Rule, SpeculativeSampling
 from cactus_theory.testing._errors import ConformanceError, Verifier, called
 
-_LARGEST = 1 - 2.0**-53
+LARGEST = 1 - 2.0**-53
 
-_LAWS = {
+LAWS = {
     "draft = target": ([0.1, 0.2, 0.7], [0.1, 0.2, 0.7]),
     "draft = target, with zeros": ([0.0, 0.3, 0.0, 0.7], [0.0, 0.3, 0.0, 0.7]),
     "target 0 where the draft is not": ([0.5, 0.25, 0.25], [0.0, 0.5, 0.5]),
@@ -31,7 +31,7 @@ def check_edges(
     sampler: Verifier,
     rule: Rule | None = None,
     *,
-    largest_uniform: float = _LARGEST,
+    largest_uniform: float = LARGEST,
 ) -> None:
     """Try a verifier on the edge battery, and report everything that fails at once.
 
@@ -56,6 +56,10 @@ def check_edges(
     ConformanceError
         Naming each case that failed, once.
 
+    See Also
+    --------
+    check_block_edges : the same in ragged batches, among them rows that have no draft.
+
     Examples
     --------
     >>> from cactus_theory.testing import check_edges, specification_verifier
@@ -71,15 +75,15 @@ def check_edges(
     rule = SpeculativeSampling() if rule is None else rule
     uniforms = (0.0, 0.5, largest_uniform)
     failures: dict[str, str] = {}
-    for case, (p, q) in _LAWS.items():
+    for case, (p, q) in LAWS.items():
         draft, target = np.array(p), np.array(q)
         for token, u, v in product(np.flatnonzero(draft).tolist(), uniforms, uniforms):
             fault = _fault(sampler, rule, token, draft, target, u, v)
             if fault:
                 failures.setdefault(case, f"{case}, u = {u:.17g}, v = {v:.17g}: {fault}")
     for case, fault in (
-        ("empty residual", _empty_residual(sampler, largest_uniform)),
-        ("NaN row", _not_a_number(sampler)),
+        ("empty residual", empty_residual(sampler, largest_uniform)),
+        ("NaN row", not_a_number(sampler)),
     ):
         if fault:
             failures[case] = f"{case}: {fault}"
@@ -109,7 +113,7 @@ def _fault(
     return None
 
 
-def _empty_residual(sampler: Verifier, largest: float) -> str | None:
+def empty_residual(sampler: Verifier, largest: float) -> str | None:
     step = 1 - largest
     target = np.array([0.5, 0.5, 0.0])
     draft = target + np.array([step, 0.0, 0.0])
@@ -123,7 +127,7 @@ def _empty_residual(sampler: Verifier, largest: float) -> str | None:
     return None
 
 
-def _not_a_number(sampler: Verifier) -> str | None:
+def not_a_number(sampler: Verifier) -> str | None:
     draft, target = np.array([0.5, 0.5]), np.array([np.nan, np.nan])
     try:
         _, accepted = called(sampler, 0, draft, target, 0.5, 0.5)

@@ -9,7 +9,19 @@ Verifier = Callable[[int, Any, Any, Any, Any], tuple[Any, Any]]
 
 
 class ConformanceError(AssertionError):
-    """A sampler does not follow its rule; the message says what it looks like instead."""
+    """A sampler does not follow its rule; the message says what it looks like instead.
+
+    Examples
+    --------
+    >>> from cactus_theory import SpeculativeSampling
+    >>> from cactus_theory.testing import check_by_enumeration
+    >>> keeps_all = lambda token, draft, target, accept, recover: (token, True)
+    >>> check_by_enumeration(keeps_all, SpeculativeSampling(), draft=[0.75, 0.25],
+    ...                      target=[0.5, 0.5])
+    Traceback (most recent call last):
+    ...
+    cactus_theory.testing.ConformanceError: ...
+    """
 
     __module__ = "cactus_theory.testing"  # where users import it from, and read in tracebacks
 

@@ -1,4 +1,4 @@
-"""Entry point of group "hypothesis": `st.from_type(Rule)` draws a rule, wherever it is asked for.
+"""Entry point of group "hypothesis": rules and divergences can be drawn by their types anywhere.
 
 Called by hypothesis when it is imported. It imports no strategies until one is needed, and a
 failure in it must not keep anyone from importing hypothesis.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 def register() -> None:
-    """Register a strategy for Rule, its two kinds, and every rule of the package.
+    """Register a strategy for Rule, its two kinds, every rule of the package, and Divergence.
 
     Examples
     --------
@@ -20,13 +20,19 @@ def register() -> None:
     try:
         from hypothesis import strategies as st
 
-        from cactus_theory import rules
+        from cactus_theory import Divergence, rules
 
         def drawn(kind):
             from cactus_theory.testing.strategies import rules_of
 
             return rules_of(kind)
 
+        def drawn_divergence(_):
+            from cactus_theory.testing.strategies import divergences
+
+            return divergences()
+
+        st.register_type_strategy(Divergence, drawn_divergence)
         for kind in vars(rules).values():
             if isinstance(kind, type) and issubclass(kind, rules.Rule):
                 st.register_type_strategy(kind, drawn)

@@ -88,6 +88,14 @@ class Mistake:
         Values of the parameter whose detection a test should be able to promise.
     between : bool
         Whether values between those of the grid mean anything.
+
+    Examples
+    --------
+    >>> from cactus_theory import SpeculativeSampling
+    >>> mistake = Mistake("the draft itself", lambda at, _: at.draft)
+    >>> position = Position.of(SpeculativeSampling(), draft=[0.75, 0.25], target=[0.5, 0.5])
+    >>> mistake.fit(np.array([0.75, 0.25]), position)
+    (0.0, 0.0)
     """
 
     name: str
@@ -119,7 +127,17 @@ class Mistake:
 
 
 def tempered(law: Any, temperature: float) -> np.ndarray:
-    """law^(1/T), normalised; T = 0 is one-hot at the first maximum.
+    """The law^(1/T), normalised; T = 0 is one-hot at the first maximum.
+
+    Parameters
+    ----------
+    law : array_like, shape (V,)
+    temperature : float
+        T >= 0.
+
+    Returns
+    -------
+    float64 array, shape (V,)
 
     Examples
     --------

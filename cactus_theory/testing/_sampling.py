@@ -7,18 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import chdtri, chndtr, xlogy
 
 from cactus_theory.laws import output_law
 from cactus_theory.rules import Rule
 from cactus_theory.testing._errors import ConformanceError
+from cactus_theory.testing._gtest import demand_power, follows, samples_for, statistic
 from cactus_theory.testing.catalogue import Position, looks_like, wrong_laws
 
 Sampler = Callable[[Any, Any, int, int], Any]
-
-_SMALLEST_CELL = 10  # expected counts; below, the chi-square approximation of G is not trusted
-_WANTED_POWER = 0.999
-_MOST_SAMPLES = 2**40
 
 
 @dataclass(frozen=True)
@@ -38,6 +34,16 @@ class SamplingReport:
         Chance of rejecting each wrong law of the catalogue, by the noncentral one.
     indistinguishable : tuple of str
         Wrong laws nearer than `smallest` in total variation, of which nothing is promised.
+
+    Examples
+    --------
+    >>> from cactus_theory import SpeculativeSampling
+    >>> def honest(draft, target, count, seed):
+    ...     return np.random.default_rng(seed).multinomial(count, target)
+    >>> p, q = [0.7, 0.2, 0.1], [0.2, 0.3, 0.5]
+    >>> report = check_by_sampling(honest, SpeculativeSampling(), draft=p, target=q)
+    >>> report.samples, report.power["the draft itself (everything accepted)"] > 0.999
+    (100000, True)
     """
 
     statistic: float
@@ -110,35 +116,27 @@ def check_by_sampling(
         raise ValueError(f"got false_alarm={false_alarm!r}, samples={samples!r}")
     position = Position.of(rule, draft=draft, target=target)
     expected, wrong, near = _alternatives(position, smallest)
-    power = {name: _power(expected, law, samples, false_alarm) for name, law in wrong.items()}
-    weakest = min(power, key=lambda name: power[name], default=None)
-    if weakest is not None and power[weakest] < _WANTED_POWER:
-        needed = _needed(expected, wrong, false_alarm)
-        raise ValueError(
-            f'{samples} samples detect "{weakest}" with power {power[weakest]:.3g} only; it takes '
-            f"{needed} of these laws for {_WANTED_POWER}"
-        )
+    power = demand_power([expected], wrong, samples, false_alarm)
     counts = _counts(sampler(position.draft, position.target, samples, seed), expected, samples)
     impossible = np.flatnonzero((expected == 0) & (counts > 0))
-    cells = _merged(expected, samples)
-    statistic, threshold, degrees = _statistic(counts, expected, cells, false_alarm)
-    if impossible.size or statistic > threshold:
+    found, threshold, degrees = statistic([counts], [expected], false_alarm)
+    if impossible.size or found > threshold:
         looks = looks_like(
             counts / samples,
             position,
             samples=samples,
-            fits=lambda law: _follows(counts, law, false_alarm),
+            fits=lambda law: follows([counts], [law], false_alarm),
         )
         why = (
             f"token {impossible[0]} of probability 0 was emitted {counts[impossible[0]]} times"
             if impossible.size
-            else f"G = {statistic:.5g} > {threshold:.5g} at {degrees} degrees of freedom"
+            else f"G = {found:.5g} > {threshold:.5g} at {degrees} degrees of freedom"
         )
         raise ConformanceError(
             f"{why}: {samples} tokens do not follow {rule!r} (false-alarm level {false_alarm:g}); "
             f"{looks}"
         )
-    return SamplingReport(statistic, threshold, degrees, samples, false_alarm, power, near)
+    return SamplingReport(found, threshold, degrees, samples, false_alarm, power, near)
 
 
 def samples_needed(
@@ -146,7 +144,12 @@ def samples_needed(
 ) -> int:
     """Samples with which `check_by_sampling` detects every wrong law it promises to.
 
-    Parameters are those of `check_by_sampling`.
+    Parameters
+    ----------
+    rule : Rule
+    draft, target : array_like, shape (V,)
+    false_alarm, smallest : float
+        As for `check_by_sampling`.
 
     Returns
     -------
@@ -167,7 +170,7 @@ def samples_needed(
     """
     position = Position.of(rule, draft=draft, target=target)
     expected, wrong, _ = _alternatives(position, smallest)
-    return _needed(expected, wrong, false_alarm)
+    return samples_for([expected], wrong, false_alarm)
 
 
 def _alternatives(position: Position, smallest: float) -> tuple[np.ndarray, dict, tuple[str, ...]]:
@@ -175,63 +178,8 @@ def _alternatives(position: Position, smallest: float) -> tuple[np.ndarray, dict
     expected = output_law(position.rule, **laws)
     wrong = wrong_laws(position.rule, **laws)
     off = {name: abs(law - expected).sum() / 2 for name, law in wrong.items()}
-    far = {name: law for name, law in wrong.items() if off[name] >= smallest}
+    far = {name: [law] for name, law in wrong.items() if off[name] >= smallest}
     return expected, far, tuple(name for name in wrong if name not in far)
-
-
-def _needed(expected: np.ndarray, wrong: dict, false_alarm: float) -> int:
-    def enough(samples: int) -> bool:
-        return all(
-            _power(expected, law, samples, false_alarm) >= _WANTED_POWER for law in wrong.values()
-        )
-
-    high = 1
-    while not enough(high):
-        high *= 2
-        if high > _MOST_SAMPLES:
-            raise ValueError("it would take more than 2**40 samples of these laws")
-    low = high // 2
-    while high - low > max(low // 200, 1):
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    unit = 10 ** max(len(str(high)) - 2, 0)
-    while not enough(-(-high // unit) * unit):  # merging makes the power not quite monotone
-        high += unit
-    return -(-high // unit) * unit
-
-
-def _merged(expected: np.ndarray, samples: int) -> list[np.ndarray]:
-    """Cells of tokens of positive probability, each expected at least ten times if possible."""
-    order = np.argsort(expected, kind="stable")
-    order = order[expected[order] > 0]
-    cells: list[list[int]] = [[]]
-    weight = 0.0
-    for token in order:
-        if weight * samples >= _SMALLEST_CELL:
-            cells.append([])
-            weight = 0.0
-        cells[-1].append(int(token))
-        weight += expected[token]
-    if weight * samples < _SMALLEST_CELL and len(cells) > 1:
-        rest = cells.pop()
-        cells[-1] += rest
-    return [np.array(cell) for cell in cells]
-
-
-def _power(expected: np.ndarray, law: np.ndarray, samples: int, false_alarm: float) -> float:
-    cells = _merged(expected, samples)
-    outside = law[expected == 0].sum()
-    missed = (1 - min(outside, 1.0)) ** samples
-    if len(cells) > 1 and outside < 1:
-        wanted = np.array([expected[cell].sum() for cell in cells])
-        given = np.array([law[cell].sum() for cell in cells]) / (1 - outside)
-        distance = (xlogy(given, given) - xlogy(given, wanted)).sum()
-        degrees = len(cells) - 1
-        threshold = chdtri(degrees, false_alarm)
-        # the noncentral law is not evaluated far beyond its threshold, where it is 1
-        noncentrality = min(2 * samples * max(distance, 0.0), 20 * threshold + 1000)
-        missed *= chndtr(threshold, degrees, noncentrality)
-    return float(1 - missed) if len(cells) > 1 or outside else 0.0
 
 
 def _counts(returned: Any, expected: np.ndarray, samples: int) -> np.ndarray:
@@ -241,25 +189,3 @@ def _counts(returned: Any, expected: np.ndarray, samples: int) -> np.ndarray:
     if (counts < 0).any() or (counts != np.floor(counts)).any() or counts.sum() != samples:
         raise ConformanceError(f"these are not counts of {samples} tokens: {counts}")
     return counts.astype(np.int64)
-
-
-def _statistic(
-    counts: np.ndarray, expected: np.ndarray, cells: list[np.ndarray], false_alarm: float
-) -> tuple[float, float, int]:
-    degrees = len(cells) - 1
-    if degrees == 0:
-        return 0.0, 0.0, 0
-    wanted = counts.sum() * np.array([expected[cell].sum() for cell in cells])
-    seen = np.array([counts[cell].sum() for cell in cells])
-    total = counts.sum()
-    statistic = 2 * (xlogy(seen, seen / wanted)).sum()
-    williams = 1 + ((total / wanted).sum() - 1) / (6 * total * degrees)
-    return max(float(statistic / williams), 0.0), float(chdtri(degrees, false_alarm)), degrees
-
-
-def _follows(counts: np.ndarray, law: np.ndarray, false_alarm: float) -> bool:
-    if counts[law == 0].any():
-        return False
-    cells = _merged(law, int(counts.sum()))
-    statistic, threshold, _ = _statistic(counts, law, cells, false_alarm)
-    return statistic <= threshold

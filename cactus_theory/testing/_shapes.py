@@ -12,7 +12,18 @@ SMALLEST = 1e-300
 
 
 class Pair(NamedTuple):
-    """A draft law and a target law over one vocabulary."""
+    """A draft law and a target law over one vocabulary.
+
+    Attributes
+    ----------
+    draft, target : float64 array, shape (V,)
+
+    Examples
+    --------
+    >>> draft, target = Pair(np.array([0.75, 0.25]), np.array([0.5, 0.5]))
+    >>> target
+    array([0.5, 0.5])
+    """
 
     draft: np.ndarray
     target: np.ndarray

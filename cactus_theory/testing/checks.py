@@ -40,6 +40,14 @@ class Enumeration:
         By which the emitted law may be off; zeros if the comparison was exact.
     unresolved : tuple of str
         Wrong laws of the catalogue that this grid could not tell from the right one here.
+
+    Examples
+    --------
+    >>> rule = SpeculativeSampling()
+    >>> found = check_by_enumeration(
+    ...     specification_verifier(rule), rule, draft=[0.75, 0.25], target=[0.5, 0.5])
+    >>> bool((abs(found.law - [0.5, 0.5]) <= found.tolerance).all())
+    True
     """
 
     law: Any
@@ -50,6 +58,14 @@ class Enumeration:
 
 def specification_verifier(rule: Rule) -> Verifier:
     """The package's own verifier of one position, in the form the checks take.
+
+    Parameters
+    ----------
+    rule : Rule
+
+    Returns
+    -------
+    callable (token, draft, target, accept_uniform, recover_uniform) -> (int, bool)
 
     Examples
     --------
@@ -150,7 +166,7 @@ def check_by_enumeration(
         points = [(i + 0.5) / cells for i in range(cells)]
         law, mass = _enumerate(sampler, draft, target, points, points)
         expected_law, expected_mass = output_law(rule, draft=draft, target=target), position.kept
-        tolerance, slack = _tolerances(position, cells, rounding)
+        tolerance, slack = position_tolerances(position, cells, rounding)
     off, misjudged = abs(law - expected_law), abs(mass - expected_mass)
     any_rule = 1.5 / cells  # the tolerance of whatever rule the sampler may follow
     if (misjudged > slack).any() and (off <= any_rule).all():
@@ -216,7 +232,10 @@ def _enumerate(sampler: Verifier, draft: Any, target: Any, accepts: Any, recover
     return law, mass
 
 
-def _tolerances(position: Position, cells: int, rounding: float) -> tuple[np.ndarray, np.ndarray]:
+def position_tolerances(
+    position: Position, cells: int, rounding: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """By how much midpoints may misjudge the emitted law and the accepted mass, token by token."""
     draft, accepted = position.draft, position.accepted
     uncertain = np.where((accepted > 0) & (accepted < 1), draft, 0.0)
     lost = np.where(accepted < 1, draft - position.kept, 0.0)[position.drafted]

@@ -11,28 +11,22 @@ from typing import Any, NamedTuple
 import numpy as np
 from hypothesis import strategies as st
 
-from cactus_theory.rules import (
-    Cactus,
-    CactusExact,
-    CactusSafe,
-    Clamp,
-    Lenience,
-    Mixture,
-    OneLevelRecovery,
-    Rule,
-    SpeculativeSampling,
-    TopKAcceptance,
-    TypicalAcceptance,
-)
+from cactus_theory.testing._rules import all_rules as all_rules
+from cactus_theory.testing._rules import budgets as budgets
+from cactus_theory.testing._rules import divergences as divergences
+from cactus_theory.testing._rules import rules as rules
+from cactus_theory.testing._rules import rules_of as rules_of
 from cactus_theory.testing._shapes import SMALLEST as SMALLEST
 from cactus_theory.testing._shapes import Pair as Pair
 from cactus_theory.testing._shapes import disjoint, laws_of_size, pairs_of_size, power_of_ten
 
-LARGEST_BUDGET = 50.0
-
 
 def target_probabilities() -> st.SearchStrategy[float]:
     """Probabilities of one token: 0, 1, the floats beside them, every magnitude from 1e-300 up.
+
+    Returns
+    -------
+    hypothesis strategy of float
 
     Examples
     --------
@@ -51,32 +45,22 @@ def target_probabilities() -> st.SearchStrategy[float]:
     )
 
 
-def budgets(*, smallest: float = 1e-12) -> st.SearchStrategy[float]:
-    """Budgets in nats: exactly 0, and every magnitude from `smallest` to 50.
-
-    Examples
-    --------
-    >>> from hypothesis import given
-    >>> @given(budgets())
-    ... def is_a_budget(delta):
-    ...     assert delta == 0 or 1e-12 <= delta <= 50
-    >>> is_a_budget()
-    """
-    special = [0.0, smallest, 0.03, 0.75, 1.0, 1.2564312086261697, 10.0, LARGEST_BUDGET]
-    exponents = st.floats(float(np.log10(smallest)), float(np.log10(LARGEST_BUDGET)))
-    clip = lambda delta: min(max(delta, smallest), LARGEST_BUDGET)  # noqa: E731
-    return st.one_of(
-        st.floats(max(0.01, smallest), max(1.0, smallest)),  # boosts neither void nor capped
-        st.sampled_from([delta for delta in special if delta == 0 or delta >= smallest]),
-        exponents.map(lambda exponent: clip(10.0**exponent)),
-    )
-
-
 class RaggedBatch(NamedTuple):
     """Rows of a batch with k_0, k_1, ... drafted tokens: one array of each per row.
 
-    ``tokens[i]`` has shape (k_i,), ``draft[i]`` (k_i, V) and ``target[i]`` (k_i + 1, V); each token
-    has a positive probability under the draft's law at its place.
+    Each token has a positive probability under the draft's law at its place.
+
+    Attributes
+    ----------
+    tokens : list of int64 array, shape (k_i,)
+    draft : list of float64 array, shape (k_i, V)
+    target : list of float64 array, shape (k_i + 1, V)
+
+    Examples
+    --------
+    >>> one_token = RaggedBatch([np.array([0])], [np.array([[1.0, 0.0]])], [np.full((2, 2), 0.5)])
+    >>> [row.shape for row in one_token.target]
+    [(2, 2)]
     """
 
     tokens: list[np.ndarray]
@@ -84,71 +68,17 @@ class RaggedBatch(NamedTuple):
     target: list[np.ndarray]
 
 
-def rules() -> st.SearchStrategy[Rule]:
-    """The rules of the paper and plain speculative sampling, with budgets from `budgets`.
-
-    All of them have candidates; `all_rules` draws the others as well.
-
-    Examples
-    --------
-    >>> from hypothesis import given
-    >>> @given(rules())
-    ... def raises_the_drafted_token(rule):
-    ...     assert 0.25 <= rule.boost(0.25) <= 1
-    >>> raises_the_drafted_token()
-    """
-    return st.one_of(
-        st.just(SpeculativeSampling()),
-        budgets().map(Cactus),
-        budgets().map(CactusExact),
-    )
-
-
-def all_rules() -> st.SearchStrategy[Rule]:
-    """Every rule of the package, also those that bound nothing.
-
-    Examples
-    --------
-    >>> from hypothesis import given
-    >>> @given(all_rules())
-    ... def never_accepts_more_than_was_drafted(rule):
-    ...     draft, target = np.array([0.75, 0.25]), np.array([0.5, 0.5])
-    ...     assert (rule.accepted_mass(draft, target) <= draft).all()
-    >>> never_accepts_more_than_was_drafted()
-    """
-    return rules_of(Rule)
-
-
-def rules_of(kind: type) -> st.SearchStrategy[Rule]:
-    """Every rule of the package that is of a kind, `Rule` for all.
-
-    Examples
-    --------
-    >>> from hypothesis import given
-    >>> @given(rules_of(Lenience))
-    ... def is_lenient(rule):
-    ...     assert 0 < rule.lenience <= 1
-    >>> is_lenient()
-    """
-    fractions = st.one_of(st.sampled_from([0.5, 1.0]), st.floats(1e-3, 1.0))
-    weights = st.one_of(st.sampled_from([0.0, 0.5, 1.0]), st.floats(0.0, 1.0))
-    made: dict[type, st.SearchStrategy[Any]] = {
-        SpeculativeSampling: st.just(SpeculativeSampling()),
-        Cactus: budgets().map(Cactus),
-        CactusExact: budgets().map(CactusExact),
-        CactusSafe: budgets().map(CactusSafe),
-        Clamp: budgets().map(Clamp),
-        OneLevelRecovery: st.builds(OneLevelRecovery, rules()),
-        Lenience: fractions.map(Lenience),
-        Mixture: weights.map(Mixture),
-        TypicalAcceptance: st.builds(TypicalAcceptance, fractions),
-        TopKAcceptance: st.integers(1, 9).map(TopKAcceptance),
-    }
-    return st.one_of(*(strategy for rule, strategy in made.items() if issubclass(rule, kind)))
-
-
 def laws(*, min_size: int = 1, max_size: int = 8) -> st.SearchStrategy[np.ndarray]:
     """Probability laws: smooth, with exact zeros and ties, one-hot, or spread over 300 decades.
+
+    Parameters
+    ----------
+    min_size, max_size : int
+        Of the vocabulary, both included.
+
+    Returns
+    -------
+    hypothesis strategy of float64 array, shape (V,)
 
     Examples
     --------
@@ -163,6 +93,15 @@ def laws(*, min_size: int = 1, max_size: int = 8) -> st.SearchStrategy[np.ndarra
 
 def pairs(*, min_size: int = 1, max_size: int = 8) -> st.SearchStrategy[Pair]:
     """Pairs (draft, target): unrelated, equal, an ulp apart, permuted, disjoint, one-hot.
+
+    Parameters
+    ----------
+    min_size, max_size : int
+        Of the vocabulary, both included.
+
+    Returns
+    -------
+    hypothesis strategy of Pair
 
     Examples
     --------
@@ -182,6 +121,17 @@ def pairs_with_acceptance(
 
     p = rate c + (1 - rate) a and q = rate c + (1 - rate) b, a and b of disjoint supports; the sum
     is right but for the rounding of its terms.
+
+    Parameters
+    ----------
+    rate : float
+        In [0, 1].
+    min_size, max_size : int
+        Of the vocabulary, both included; at least 2.
+
+    Returns
+    -------
+    hypothesis strategy of Pair
 
     Raises
     ------
@@ -220,8 +170,14 @@ def logits(
     Parameters
     ----------
     dtype : {"bfloat16", "float16", "float32"}
+    min_size, max_size : int
+        Of the vocabulary, both included.
     masked : bool
         Whether some, never all, may be -inf.
+
+    Returns
+    -------
+    hypothesis strategy of float32 array, shape (V,)
 
     Raises
     ------
@@ -252,6 +208,17 @@ def ragged_batches(
     *, max_rows: int = 4, max_drafts: int = 4, min_size: int = 1, max_size: int = 6
 ) -> st.SearchStrategy[RaggedBatch]:
     """Batches whose rows have different numbers of drafted tokens, among them none.
+
+    Parameters
+    ----------
+    max_rows, max_drafts : int
+        Most rows of a batch, and drafted tokens of a row.
+    min_size, max_size : int
+        Of the vocabulary, both included.
+
+    Returns
+    -------
+    hypothesis strategy of RaggedBatch
 
     Examples
     --------

@@ -9,7 +9,6 @@ import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # no test reaches for a network; read when transformers loads
 
-from itertools import product
 from unittest import mock
 
 import numpy as np
@@ -18,13 +17,16 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.generation import utils
 
-from cactus_theory import Mixture, SpeculativeSampling
+from cactus_theory import Cactus, Mixture, SpeculativeSampling
 from cactus_theory.specification import inverse_cdf
 from cactus_theory.testing import (
     ConformanceError,
+    check_blocks_by_enumeration,
+    check_blocks_by_sampling,
     check_by_enumeration,
     check_by_sampling,
     check_edges,
+    specification_block_verifier,
     tempered,
 )
 
@@ -77,30 +79,69 @@ def test_its_ensemble_weight_is_the_mixture_rule_and_is_named_so():
         check_by_enumeration(their_verifier(0.5), PLAIN, draft=P, target=Q, cells=40)
 
 
-def test_a_block_of_two_follows_the_target_at_both_positions():
-    draft = np.array([[0.5, 0.5], [0.8, 0.2]])
-    target = np.array([[0.75, 0.25], [0.4, 0.6], [0.5, 0.5]])
-    cells = 4  # ratios 1/2 lie on its borders; a recovered token is certain
-    points = [(i + 0.5) / cells for i in range(cells)]
-    first, second, bonus = np.zeros(2), np.zeros((2, 2)), np.zeros(2)
-    for tokens in product(range(2), repeat=2):
-        chance = draft[0, tokens[0]] * draft[1, tokens[1]] / cells**3
-        for u, v, w in product(points, repeat=3):
-            with driven([u, v], w):
-                emitted, matches = utils._speculative_sampling(
-                    torch.tensor([tokens]), logits_of(draft), 2, logits_of(target)
-                )
-            emitted = emitted[0].tolist()
-            assert len(emitted) == int(matches) + 1
-            first[emitted[0]] += chance
-            if matches >= 1:
-                second[emitted[0], emitted[1]] += chance
-            if matches == 2:
-                bonus[emitted[2]] += chance
-    overlap = np.minimum(draft, target[:2])
-    assert first == pytest.approx(target[0])
-    assert second == pytest.approx(overlap[0][:, None] * target[1])
-    assert bonus == pytest.approx(overlap[0].sum() * overlap[1].sum() * target[2])
+def their_blocks(tokens, draft, target, accept, recover):
+    """transformers' verification of whole blocks, row by row; it is not asked without a draft."""
+    emitted, accepted = [], []
+    for x, p, q, u, v in zip(tokens, draft, target, accept, recover, strict=True):
+        with driven(u, v):
+            block, matches = utils._speculative_sampling(
+                torch.tensor([x]), logits_of(p), len(x), logits_of(q)
+            )
+        emitted.append(block[0])
+        accepted.append(matches)
+    return emitted, accepted
+
+
+def drawn_blocks(tokens, draft, target, seed):
+    """The same with torch's own random numbers."""
+    torch.manual_seed(seed)
+    blocks = [
+        utils._speculative_sampling(torch.tensor([x]), logits_of(p), len(x), logits_of(q))
+        for x, p, q in zip(tokens, draft, target, strict=True)
+    ]
+    return [block[0] for block, _ in blocks], [matches for _, matches in blocks]
+
+
+# Thresholds are multiples of 1/4, and a recovered token is certain: exact on a grid of 4 cells.
+BLOCKS = {
+    "draft": [[[0.5, 0.5], [0.8, 0.2]], [[0.25, 0.75]]],
+    "target": [[[0.75, 0.25], [0.4, 0.6], [0.5, 0.5]], [[0.8125, 0.1875], [0.25, 0.75]]],
+}
+
+
+def test_whole_blocks_follow_their_joint_law_in_tokens_and_matches():
+    found = check_blocks_by_enumeration(their_blocks, PLAIN, **BLOCKS, cells=4)
+    assert found.reported
+    assert max(max(slack.values()) for slack in found.tolerances) < 1e-5  # float32, 1e-6 a side
+    report = check_blocks_by_sampling(drawn_blocks, PLAIN, **BLOCKS, samples=2000)
+    assert min(report.power.values()) >= 0.999
+
+
+def test_a_tampered_block_of_theirs_is_named():
+    def uncounted(*arguments):
+        emitted, _ = their_blocks(*arguments)
+        return emitted, [len(block) for block in emitted]
+
+    with pytest.raises(ConformanceError, match="it matches the count includes the recovered or bo"):
+        check_blocks_by_enumeration(uncounted, PLAIN, **BLOCKS, cells=4)
+
+
+def test_a_row_without_drafts_cannot_be_verified_by_it():
+    with pytest.raises((RuntimeError, IndexError)):
+        their_blocks([[]], [np.empty((0, 2))], [np.array([[0.5, 0.5]])], [[]], [0.5])
+
+
+@pytest.mark.parametrize("rule", [PLAIN, Cactus(0.5), Mixture(0.5)], ids=repr)
+def test_our_own_specification_passes_the_checks_of_whole_blocks(rule):
+    verifier = specification_block_verifier(rule)
+    check_blocks_by_enumeration(verifier, rule)
+
+    def sampler(tokens, draft, target, seed):
+        rng = np.random.default_rng(seed)
+        accept = [rng.random(len(row)) for row in tokens]
+        return verifier(tokens, draft, target, accept, rng.random(len(tokens)))
+
+    check_blocks_by_sampling(sampler, rule)
 
 
 def test_the_edge_battery_finds_two_faults_in_it_and_no_more():

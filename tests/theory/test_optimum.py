@@ -12,11 +12,13 @@ from mpmath import mpf
 from cactus_theory import (
     Cactus,
     CactusExact,
+    _chunks,
     binary_kl,
     exact_optimum,
     optimum_gap,
     second_order_optimum,
 )
+from cactus_theory.divergences import binary_kl_of_gain
 from cactus_theory.rules import _kl_root
 from cactus_theory.testing import budgets, target_probabilities
 
@@ -368,3 +370,64 @@ def test_the_shrink_of_the_second_order_rule_is_accurate_near_certainty(exponent
         expected = (1 - boosted) / (1 - mpf(q))
         # Relative 1e-14, except within 2 ulp (of 1) of the cap, where 1 - sqrt(...) cancels.
         assert abs(mpf(shrink) - expected) <= 1e-14 * expected + 2 * EPS
+
+
+@pytest.mark.parametrize("scale", [0.99, 0.997, 1 - 1e-9, 1.0, 1 + 1e-9, 1.003])
+def test_the_root_is_right_on_either_side_of_the_half_way_point(scale):
+    q = np.concatenate([np.linspace(0.01, 0.99, 99), 1 - np.logspace(-12, -2, 40)])
+    room = 1 - q
+    delta = scale * binary_kl_of_gain(room / 2, q, xp=np)
+    _, complement, _ = _kl_root.kl_root(q, delta, xp=np)
+    # 1 - g and -log(q) - delta carry a few ulp each; KL has slope <= 2 delta / gain here.
+    spent = binary_kl_of_gain(room - complement, q, xp=np)
+    np.testing.assert_allclose(spent, delta, rtol=1e-14)
+
+
+@given(q=st.floats(1e-6, 1 - 1e-6), exponent=st.floats(-10.0, -0.1))
+def test_the_gain_itself_has_full_relative_precision(q, exponent):
+    gain = 10**exponent * (1 - q) / 2
+    delta = float(binary_kl_of_gain(np.array([gain]), q, xp=np)[0])
+    arguments = np.array([q]), np.array([1 - q]), np.array([delta])
+    with mpmath.workdps(DIGITS):
+        root = reference_optimum(q, delta)[0] - mpf(q)
+        solved = [_kl_root._solve_gain(*arguments, xp=np)]
+        if q * (1 - q) <= 16 * delta:
+            solved.append(_kl_root._solve_steep_gain(*arguments))
+        for (x,) in solved:  # half the few ulp of the divergence, as it is nearly quadratic; times
+            # the 1/(a - b) <= 4 by which -q a - (1-q) b cancels where it is used
+            assert abs(mpf(float(x)) - root) <= 8 * EPS * root
+
+
+def test_the_smallest_budgets_raise_a_token_by_the_least():
+    q = np.concatenate([np.logspace(-300, -0.01, 50), 1 - np.logspace(-15, -1, 20)])
+    for delta in np.logspace(-300, -20, 15):
+        boosted, complement, ratio = _kl_root.kl_root(q, delta, xp=np)
+        assert (boosted >= q).all()
+        # KL >= x^2 / (2 (q + x)), solved for the gain, and a rounding of the sum
+        assert (boosted - q <= delta + np.sqrt(delta) * np.sqrt(delta + 2 * q) + 2 * EPS * q).all()
+        assert (complement <= 1 - q).all()
+        assert (ratio <= 1).all()
+
+
+@pytest.mark.parametrize("delta", [1e-300, 1e-12, 1.0, 400.0])
+def test_subnormal_probabilities_have_their_root(delta):
+    # Below 1e-300 the ratio g/q overflows; a product under the root of the start once underflowed.
+    q = np.array([5e-324, 1e-320, 1e-310, 1e-300, 1e-200])
+    value = exact_optimum(q, delta).value
+    with mpmath.workdps(400):
+        for target, got in zip(q, value, strict=True):
+            g, _ = reference_optimum(float(target), delta)
+            assert abs(mpf(float(got)) - g) <= ULPS * mpf(float(np.spacing(float(g))))
+
+
+def test_a_long_array_is_solved_in_pieces_without_a_seam():
+    q = np.linspace(0, 1, 3 * _chunks._CHUNK + 5)
+    whole = exact_optimum(q, 0.3)
+    assert whole.value.shape == q.shape
+    for i in (0, _chunks._CHUNK - 1, _chunks._CHUNK, 2 * _chunks._CHUNK, q.size - 1):
+        assert whole.value[i] == pytest.approx(float(exact_optimum(q[i], 0.3).value), rel=4 * EPS)
+
+
+def test_an_array_of_no_elements_has_no_optima():
+    assert exact_optimum(np.empty((0, 3)), 0.3).value.shape == (0, 3)
+    assert CactusExact(0.3).boost(np.empty(0)).shape == (0,)

@@ -1,0 +1,49 @@
+"""Elementwise work on arrays of any size, a cache-sized piece at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+_CHUNK = 16384  # a dozen float64 arrays of it fit a core's second-level cache
+
+
+def by_chunks(
+    function: Callable[..., tuple[Any, ...]], *inputs: Any, outputs: int
+) -> tuple[Any, ...]:
+    """Apply a function of 1-D float64 arrays, returning `outputs` of them, to broadcast inputs.
+
+    Temporaries then stay in cache and add nothing to the peak memory, which is that of the results.
+
+    Parameters
+    ----------
+    function : callable
+        Takes as many arrays of shape (n,) as there are inputs and returns `outputs` arrays (n,).
+    *inputs : array_like, broadcastable
+    outputs : int
+
+    Returns
+    -------
+    tuple of `outputs` float64 arrays of the broadcast shape, scalars if it is ()
+
+    Examples
+    --------
+    >>> by_chunks(lambda x, y: (x + y, x - y), [1.0, 2.0], 3.0, outputs=2)
+    (array([4., 5.]), array([-2., -1.]))
+    """
+    operands = [*(np.asarray(x) for x in inputs), *([None] * outputs)]
+    flags: list[Any] = [["readonly"]] * len(inputs) + [["writeonly", "allocate"]] * outputs
+    with np.nditer(
+        operands,
+        flags=["external_loop", "buffered", "zerosize_ok"],
+        op_flags=flags,
+        op_dtypes=[np.float64] * len(operands),
+        buffersize=_CHUNK,
+    ) as pieces:
+        for piece in pieces:
+            results = function(*piece[: len(inputs)])
+            for out, result in zip(piece[len(inputs) :], results, strict=True):
+                out[...] = result
+        return tuple(out[()] for out in pieces.operands[len(inputs) :])

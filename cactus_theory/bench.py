@@ -1,0 +1,234 @@
+"""Ratios of running times, measured in one run on the machine at hand: no timing is a test.
+
+    python -m cactus_theory.bench [--quick]
+
+Each result is one line of JSON on stdout; progress goes to stderr. Ctrl-C leaves the lines done.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy
+from scipy.optimize import brentq
+
+from cactus_theory._bench_scalar import scalar_optimum, textbook_residual
+from cactus_theory.divergences import binary_kl_of_gain
+from cactus_theory.laws import output_law
+from cactus_theory.optimum import exact_optimum
+from cactus_theory.rules import Cactus, CactusExact, Clamp, Rule, SpeculativeSampling
+
+DELTA = 1.0
+VOCABULARY = 151_936
+FIELDS = """fields of a line:
+  name      of the comparison
+  ratio     time of `slow` divided by time of `fast`, per element where they have
+            unlike numbers of elements: the median of the repetitions
+  spread    the smallest and the largest ratio of a repetition
+  slow      what is in the numerator, and `size`, its number of elements
+  fast      what is in the denominator, likewise
+  wanted    the bound the project set itself for this ratio; nothing checks it
+  seconds   median time of one call of either
+  versions  of python, numpy and scipy
+
+CPU time is measured, the two sides in turn, after one call of each that is not counted."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a comparison: what is timed, and how many elements one call handles."""
+
+    label: str
+    size: int
+    call: Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A ratio of two running times, `slow` to `fast`, and the bound the project wants for it."""
+
+    name: str
+    slow: Side
+    fast: Side
+    wanted: str
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit status: 0, or 130 if interrupted."""
+    parser = argparse.ArgumentParser(
+        prog="python -m cactus_theory.bench",
+        description="Compare running times of cactus_theory, one line of JSON for each ratio.",
+        epilog=FIELDS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--quick", action="store_true", help="small sizes: does everything run?")
+    quick = parser.parse_args(arguments).quick
+    try:
+        for comparison in comparisons(quick=quick):
+            print(comparison.name, "...", file=sys.stderr, flush=True)
+            print(json.dumps(measure(comparison, repetitions=3 if quick else 11)), flush=True)
+    except KeyboardInterrupt:
+        print("interrupted; the lines above are complete", file=sys.stderr)
+        return 130
+    return 0
+
+
+def comparisons(*, quick: bool = False) -> Iterator[Comparison]:
+    """All comparisons, each with its inputs made only when it is asked for.
+
+    Parameters
+    ----------
+    quick : bool
+        Small sizes, which show that everything runs and say nothing of speed.
+
+    Yields
+    ------
+    Comparison
+
+    Examples
+    --------
+    >>> next(comparisons(quick=True)).name
+    'optimum-to-brentq'
+    """
+    yield from _optima(many=2_000 if quick else 1_000_000, few=10 if quick else 300)
+    yield from _laws(1_000 if quick else VOCABULARY)
+
+
+def measure(comparison: Comparison, *, repetitions: int) -> dict[str, Any]:
+    """Time both sides in turn and return the record that becomes one line.
+
+    Parameters
+    ----------
+    comparison : Comparison
+    repetitions : int
+        How often each side is timed.
+
+    Returns
+    -------
+    dict
+        Its fields are described by ``--help``.
+
+    Examples
+    --------
+    >>> side = Side("nothing", 1, lambda: sum(range(1000)))
+    >>> record = measure(Comparison("same", side, side, "1"), repetitions=3)
+    >>> record["spread"][0] <= record["ratio"] <= record["spread"][1]
+    True
+    """
+    slow, fast = comparison.slow, comparison.fast
+    times = [(_seconds(slow), _seconds(fast)) for _ in range(repetitions + 1)][1:]
+    scale = 1.0 if slow.size == fast.size else fast.size / slow.size
+    ratios = [scale * a / max(b, 1e-9) for a, b in times]
+    medians = [statistics.median(column) for column in zip(*times, strict=True)]
+    return {
+        "name": comparison.name,
+        "ratio": _rounded(statistics.median(ratios)),
+        "spread": [_rounded(min(ratios)), _rounded(max(ratios))],
+        "slow": {"what": slow.label, "size": slow.size},
+        "fast": {"what": fast.label, "size": fast.size},
+        "wanted": comparison.wanted,
+        "seconds": [_rounded(median) for median in medians],
+        "repetitions": repetitions,
+        "versions": {
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+            "scipy": scipy.__version__,
+        },
+    }
+
+
+def _optima(*, many: int, few: int) -> Iterator[Comparison]:
+    """Exact KL optima of probabilities spread evenly over their logarithm and over [0, 1]."""
+    rng = np.random.default_rng(1)
+    q = np.concatenate([10 ** rng.uniform(-8, 0, many // 2), rng.random(many - many // 2)])
+    q = rng.permutation(q)
+    some = q[:few].tolist()
+    rule = CactusExact(DELTA)
+    boost = Side(f"CactusExact({DELTA}).boost", many, lambda: rule.boost(q))
+    careful = Side(
+        "loop of brentq, same equation and unknowns with Python's math",
+        few,
+        lambda: [scalar_optimum(x, DELTA) for x in some],
+    )
+    yield Comparison("optimum-to-brentq", careful, boost, ">= 300")
+    own = Side(
+        "loop of brentq on cactus_theory.divergences.binary_kl_of_gain",
+        few,
+        lambda: [_by_own_function(x) for x in some if x < math.exp(-DELTA)],
+    )
+    yield Comparison("optimum-to-brentq-on-own-function", own, boost, ">= 300")
+    solved = Side("exact_optimum, with bracket", many, lambda: exact_optimum(q, DELTA))
+    yield Comparison("bracketed-optimum-to-brentq", careful, solved, "none")
+    try:
+        from scipy.optimize.elementwise import find_root
+    except ImportError:
+        print("optimum-to-find-root needs scipy >= 1.15", file=sys.stderr)
+        return
+    unsaturated = q[-np.log(q) > DELTA]
+    start = (unsaturated, np.ones_like(unsaturated))
+    found = Side(
+        "scipy.optimize.elementwise.find_root, textbook KL",
+        unsaturated.size,
+        lambda: find_root(textbook_residual, start, args=(unsaturated, DELTA)),
+    )
+    yield Comparison("optimum-to-find-root", found, boost, ">= 1")
+
+
+def _by_own_function(q: float) -> Any:
+    def residual(gain: float) -> float:
+        return binary_kl_of_gain(gain, q, xp=np) - DELTA
+
+    return brentq(residual, 0.0, 1 - q)
+
+
+def _laws(size: int) -> Iterator[Comparison]:
+    """Emitted laws of a draft that is its target with noise of deviation 1 on the logits."""
+    rng = np.random.default_rng(2)
+    logits = 3 * rng.standard_normal(size)
+    target = _softmax(logits)
+    draft = _softmax(logits + rng.standard_normal(size))
+    unsorted = rng.random(size)
+    argsort = Side("numpy.argsort", size, lambda: np.argsort(unsorted))
+    rules: list[tuple[str, Rule, str]] = [
+        ("speculative-sampling", SpeculativeSampling(), "none"),
+        ("cactus", Cactus(0.03), "<= 3"),
+        ("cactus-exact", CactusExact(0.03), "<= 3"),
+        ("clamp", Clamp(0.05), "<= 6"),
+    ]
+    for name, rule, wanted in rules:
+
+        def call(rule: Rule = rule) -> np.ndarray:
+            return output_law(rule, draft=draft, target=target)
+
+        yield Comparison(
+            f"{name}-law-to-argsort", Side(f"output_law of {rule}", size, call), argsort, wanted
+        )
+
+
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    weights = np.exp(logits - logits.max())
+    return weights / weights.sum()
+
+
+def _seconds(side: Side) -> float:
+    start = time.process_time()
+    side.call()
+    return time.process_time() - start
+
+
+def _rounded(number: float) -> float:
+    return float(f"{number:.4g}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -33,6 +33,12 @@ def by_chunks(
     >>> by_chunks(lambda x, y: (x + y, x - y), [1.0, 2.0], 3.0, outputs=2)
     (array([4., 5.]), array([-2., -1.]))
     """
+    if all(np.size(x) <= _CHUNK for x in inputs):
+        arrays = np.broadcast_arrays(*(np.asarray(x, dtype=np.float64) for x in inputs))
+        if arrays[0].size <= _CHUNK:
+            shape = arrays[0].shape
+            results = function(*(x.ravel() for x in arrays))
+            return tuple(result.reshape(shape)[()] for result in results)
     operands = [*(np.asarray(x) for x in inputs), *([None] * outputs)]
     flags: list[Any] = [["readonly"]] * len(inputs) + [["writeonly", "allocate"]] * outputs
     with np.nditer(

@@ -125,18 +125,25 @@ def kl_term(q: Any, gain: Any, *, xp: Any = np) -> Any:
 
 def _kl_terms(q: np.ndarray, gain: np.ndarray) -> tuple[np.ndarray]:
     """`kl_term` of flat arrays, each element by its own formula only."""
+    plain = (q > 0) & (gain <= _HUGE * q)
+    if plain.all():
+        return (q * _excess_by_parts(gain / q),)
     terms = np.where(gain > 0, np.inf, 0.0)
-    plain = np.flatnonzero((q > 0) & (gain <= _HUGE * q))
-    t = gain[plain] / q[plain]
-    close = np.abs(t) < _CLOSE
-    near, apart = np.flatnonzero(close), np.flatnonzero(~close)
-    t[near] = _cancelling(t[near])
-    t[apart] = _direct(t[apart], xp=np)
-    terms[plain] = q[plain] * t
-    steep = np.flatnonzero((q > 0) & (gain > _HUGE * q))
-    if steep.size:
-        terms[steep] = _far(q[steep], gain[steep], xp=np)
+    terms[plain] = q[plain] * _excess_by_parts(gain[plain] / q[plain])
+    steep = (q > 0) & ~plain
+    terms[steep] = _far(q[steep], gain[steep], xp=np)
     return (terms,)
+
+
+def _excess_by_parts(t: np.ndarray) -> np.ndarray:
+    close = np.abs(t) < _CLOSE
+    if close.all():
+        return _cancelling(t)
+    near, apart = np.flatnonzero(close), np.flatnonzero(~close)
+    excess = np.empty_like(t)
+    excess[near] = _cancelling(t[near])
+    excess[apart] = _direct(t[apart], xp=np)
+    return excess
 
 
 def _far(q: Any, gain: Any, *, xp: Any) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from cactus_theory._alpha import Alpha as Alpha
+from cactus_theory._chunks import by_chunks
 from cactus_theory._divergence import ClosedForm
 from cactus_theory._divergence import Divergence as Divergence
 from cactus_theory._double_double import _two_product, _two_sum
@@ -180,13 +181,14 @@ class SquaredHellinger(ClosedForm):
 
 def _kl_term(p: Any, q: Any, gain: Any) -> Any:
     """p log(p/q) - gain; where p is far below q, gain no longer says what p is."""
+    return by_chunks(_kl_terms_of, p, q, gain, outputs=1)[0]
+
+
+def _kl_terms_of(p: np.ndarray, q: np.ndarray, gain: np.ndarray) -> tuple[np.ndarray]:
+    far = np.flatnonzero((p > 0) & (p < q / 2))
     terms = kl_term(q, gain)
-    far = np.flatnonzero(np.ravel((p > 0) & (p < q / 2)))
-    if not far.size:
-        return terms
-    p, q, gain, terms = (np.array(x) for x in np.broadcast_arrays(p, q, gain, terms))
-    terms.flat[far] = p.flat[far] * np.log(p.flat[far] / q.flat[far]) - gain.flat[far]
-    return terms[()]
+    terms[far] = p[far] * np.log(p[far] / q[far]) - gain[far]
+    return (terms,)
 
 
 def _sum(*terms: Any) -> Any:

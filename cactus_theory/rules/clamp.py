@@ -236,7 +236,7 @@ class _Side:
             new = slice(first, self.unknown)
             self.terms[new] = by_chunks(self._terms, self.p[new], self.q[new], outputs=1)[0]
             self.unknown = first
-        return self.q[:first].sum(), self.terms[first:].sum()
+        return float(self.mass[first - 1]) if first else 0.0, self.terms[first:].sum()
 
     def _terms(self, p: np.ndarray, q: np.ndarray) -> tuple[np.ndarray]:
         return (self.divergence._term(p, q, p - q),)

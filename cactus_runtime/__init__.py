@@ -11,6 +11,7 @@ from cactus_runtime.decode import decode as decode
 from cactus_runtime.decoding import BatchDecoding as BatchDecoding
 from cactus_runtime.draft_length import AdaptiveDraft as AdaptiveDraft
 from cactus_runtime.draft_length import measure_costs as measure_costs
+from cactus_runtime.html import html_page as html_page
 from cactus_runtime.models import ModelNotFoundError as ModelNotFoundError
 from cactus_runtime.pairs import Pair as Pair
 from cactus_runtime.pairs import load_pair as load_pair

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections.abc import Mapping
 
 from rich.table import Table
@@ -15,7 +16,42 @@ STYLES = {"accepted": "green", "recovered": "bold red", "bonus": "bold blue", "p
 
 def colour(token: Token) -> Text:
     """The token's text in the colour of its origin; plain where there are no colours."""
-    return Text(token.text, style=STYLES[token.origin])
+    return Text(showable(token.text), style=STYLES[token.origin])
+
+
+def showable(text: str) -> str:
+    """The text with visible characters in place of those that would not be shown but obeyed.
+
+    Controls other than tab and newline command a terminal; they, surrogates and noncharacters
+    have no place in HTML. Each becomes one character.
+
+    Parameters
+    ----------
+    text : str
+
+    Returns
+    -------
+    str
+        Of the same length.
+
+    Examples
+    --------
+    >>> print(showable("a\\x1b[31m b"))
+    a␛[31m b
+    """
+    return "".join(map(_stand_in, text))
+
+
+def _stand_in(char: str) -> str:
+    code = ord(char)
+    if char in "\t\n":
+        return char
+    if code < 0x20:
+        return chr(0x2400 + code)  # Unicode's pictures of the controls
+    is_noncharacter = code & 0xFFFE == 0xFFFE or 0xFDD0 <= code <= 0xFDEF
+    if is_noncharacter or unicodedata.category(char) in ("Cc", "Cs"):
+        return "\N{REPLACEMENT CHARACTER}"
+    return char
 
 
 def legend() -> Text:
@@ -30,21 +66,49 @@ def comparison(results: Mapping[str, DecodeResult]) -> Table:
     table.add_column("")
     for name in results:
         table.add_column(name, justify="right")
-    for label, figure in _FIGURES.items():
-        table.add_row(label, *(figure(result) for result in results.values()))
+    columns = [figures(result) for result in results.values()]
+    for label in _FIGURES:
+        table.add_row(label, *(column[label] for column in columns))
     return table
+
+
+def figures(result: DecodeResult) -> dict[str, str]:
+    """The figures of a result by their labels, as they are printed.
+
+    Parameters
+    ----------
+    result : DecodeResult
+
+    Returns
+    -------
+    dict of str to str
+        "-" stands where nothing was verified.
+
+    Examples
+    --------
+    >>> from cactus_runtime import decode
+    >>> told = figures(decode("tiny", "dog:", num_draft_tokens=0, max_new_tokens=4, seed=1))
+    >>> told["tokens"], told["acceptance rate"], told["total variation in all"]
+    ('4', '-', '0.000')
+    """
+    return {label: figure(result) for label, figure in _FIGURES.items()}
 
 
 def _per_token(total: float, result: DecodeResult) -> str:
     return f"{total / max(len(result.tokens), 1):.4f}"
 
 
+def _rate(value: float, digits: int) -> str:
+    return "-" if math.isnan(value) else f"{value:.{digits}f}"
+
+
 _FIGURES = {
     "tokens": lambda r: f"{len(r.tokens)}",
     "tokens/s": lambda r: f"{r.tokens_per_second:.1f}",
     "accepted drafts per block": lambda r: f"{r.accepted_tokens:.2f}",
-    "acceptance rate": lambda r: (
-        "-" if math.isnan(r.acceptance_rate) else f"{r.acceptance_rate:.3f}"
+    "acceptance rate": lambda r: _rate(r.acceptance_rate, 3),
+    "acceptance by position": lambda r: (
+        " ".join(_rate(rate, 2) for rate in r.acceptance_by_position) or "-"
     ),
     "block efficiency": lambda r: f"{r.block_efficiency:.2f}",
     "total variation per token": lambda r: _per_token(r.total_variation, r),

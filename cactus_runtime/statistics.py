@@ -11,6 +11,8 @@ from cactus_theory.rules import Rule
 Origin = Literal["accepted", "recovered", "bonus", "plain"]
 FinishReason = Literal["length", "eos", "stop", "interrupted"]
 
+ENOUGH = 20  # verified positions, or blocks that drafted, before a warning
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -36,6 +38,11 @@ class Verdict:
     acceptance_rate: float
     total_variation: float
     kl_bound: float
+
+    @property
+    def acceptance_probability(self) -> float:
+        """min(g/p, 1): the chance to pass that this drafted token had."""
+        return min(self.boosted / self.draft_prob, 1.0)
 
 
 @dataclass(frozen=True)
@@ -189,6 +196,34 @@ class DecodeResult:
         """
         return sum(verdict.kl_bound for verdict in self.verdicts)
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What speaks against decoding so, in sentences; none on short or healthy decodes.
+
+        * No drafted token was kept at 20 verified positions or more. If each were kept with
+          chance a, whatever came before, this would happen with chance (1 - a)^20 at most.
+        * Over 20 blocks or more that drafted, plain decoding would have been faster. Say B target
+          passes emitted N tokens in T seconds, D of them spent on drafting. A block without
+          drafts costs at most (T - D)/B seconds on average, provided that reading and verifying
+          fewer tokens is not dearer; plain decoding needs N of them. So speculation has lost
+          where T > N (T - D)/B, that is D/T > 1 - B/N. Where this does not hold it may have lost
+          too: the right side bounds plain decoding's time and does not estimate it.
+        """
+        found = []
+        judged = len(self.verdicts)
+        if judged >= ENOUGH and self.counted_acceptance_rate == 0:
+            found.append(f"none of {judged} verified draft tokens was kept")
+        if sum(block.drafted > 0 for block in self.blocks) >= ENOUGH and self.seconds.total:
+            share = self.seconds.draft / self.seconds.total
+            most = 1 - 1 / self.block_efficiency
+            if share > most:
+                found.append(
+                    f"plain decoding would have been faster: drafting took {share:.1%} of the "
+                    f"time, and {self.block_efficiency:.2f} tokens per target pass repay at most "
+                    f"{most:.1%}"
+                )
+        return tuple(found)
+
     def __str__(self) -> str:
         lines = [
             f"{self.rule}: {len(self.trace)} tokens ({self.finish_reason}), seed {self.seed}",
@@ -201,7 +236,13 @@ class DecodeResult:
                 f"  spent: total variation {self.total_variation:.4f}, "
                 f"KL at most {self.kl_bound:.4f} nats",
             ]
+        lines += [f"  warning: {told}" for told in self.warnings]
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        from cactus_runtime.html import fragment  # it knows this module
+
+        return fragment(self)
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -10,7 +10,7 @@ def test_it_streams_the_text_and_prints_the_comparison(capsys):
     out = capsys.readouterr().out
     assert "river:" in out
     assert "speculative sampling" in out
-    for figure in ("tokens/s", "accepted drafts", "acceptance rate", "block efficiency"):
+    for figure in ("tokens/s", "accepted drafts", "acceptance by position", "block efficiency"):
         assert figure in out
     assert "total variation per token" in out
     assert "\x1b" not in out  # no colours where there is no terminal

@@ -16,7 +16,8 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from cactus_runtime.context import Context, vocabulary_size
+from cactus_runtime.context import vocabulary_size
+from cactus_runtime.static_context import open_context
 from cactus_runtime.statistics import Verdict
 from cactus_theory.planning import VerifyCost, block_cost
 
@@ -225,7 +226,7 @@ def measure_costs(
 
 def _timed(model: PreTrainedModel, count: int, context_tokens: int) -> Callable[[], float]:
     """A function that reads `count` tokens after the context and says how long that took."""
-    context = Context(model, rows=1, slots=context_tokens + count)
+    context = open_context(model, rows=1, slots=context_tokens + count)
     ids = torch.arange(context_tokens + count) % vocabulary_size(model)
     context.read([ids[:context_tokens].tolist()])
     new = ids[context_tokens:].tolist()

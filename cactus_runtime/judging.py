@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import islice
 
 import torch
 
+from cactus_runtime import kernels
 from cactus_runtime.device import to_device
 from cactus_runtime.drafting import Drafts
 from cactus_runtime.random import Purpose
-from cactus_runtime.row import BlockWarp, Outcome, Row
+from cactus_runtime.row import BlockWarp, Outcome, Row, distinct
 from cactus_runtime.statistics import Verdict
 from cactus_runtime.verification import (
+    Verification,
+    Warp,
     block_emission,
     reads_one_number,
     verify,
@@ -64,10 +68,12 @@ def judge(
         allowed = to_device(_allowed(rows, counts, cost), tokens.device)
         lossy = torch.arange(k, device=tokens.device) < allowed.unsqueeze(-1)
         cost = _lossless_after(lossy, rule, cost, tokens, block)
-    outcome = (verify if reads_one_number(rule) else verify_by_law)(
+    verifier = _verifier(rule, rows, logits, warp)
+    outcome = verifier(
         rule,
         tokens,
-        **block,
+        draft_probs=drafts.probs,
+        target_logits=logits,
         accept_uniforms=uniforms[:, :k, Purpose.ACCEPT],
         recover_uniforms=uniforms[:, 0, Purpose.RECOVER],
         num_drafts=to_device(counts, tokens.device),
@@ -81,6 +87,18 @@ def judge(
     logprobs = chosen.double() - normaliser
     packed = torch.cat([accepted, emitted, tokens, logprobs, *figures, *costs], dim=-1)
     return [_outcome(row, k, count) for row, count in zip(packed.tolist(), counts, strict=True)]
+
+
+def _verifier(
+    rule: Rule, rows: Sequence[Row], logits: torch.Tensor, warp: Warp
+) -> Callable[..., Verification]:
+    """By law on the host, or from logits: fused where that is possible."""
+    if not reads_one_number(rule):
+        return partial(verify_by_law, warp=warp)
+    first, *others = distinct(row.request.sampling for row in rows)
+    if kernels.applies(logits) and not others and first.tempers_only:
+        return partial(kernels.verify, temperature=float(first.temperature))
+    return partial(verify, warp=warp)
 
 
 def needs_host(row: Row) -> bool:

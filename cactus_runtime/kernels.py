@@ -23,7 +23,7 @@ import torch
 from torch.nn.functional import pad
 
 from cactus_runtime import _triton
-from cactus_runtime.verification import Verification, _check_shapes
+from cactus_runtime.verification import Verification, accept, check_shapes
 from cactus_theory.rules import CandidateRule
 
 _CHUNK = 4096  # tokens of one program
@@ -277,20 +277,30 @@ def verify(
     """
     if not isinstance(rule, CandidateRule):
         raise TypeError(f"rule must be a CandidateRule, got {rule!r}")
-    _check_shapes(tokens, draft_probs, target_logits, accept_uniforms, recover_uniforms, lossy)
+    check_shapes(
+        tokens,
+        target_logits,
+        {
+            "draft_probs": draft_probs,
+            "accept_uniforms": accept_uniforms,
+            "recover_uniforms": recover_uniforms,
+            "num_drafts": num_drafts,
+            "lossy": lossy,
+        },
+    )
     target_prob, normaliser = token_probs(target_logits, tokens, temperature=temperature)
-    boosted, shrink = rule.boost(target_prob, xp=torch), rule.shrink(target_prob, xp=torch)
+    accepted, draft_prob, boosted = accept(
+        rule,
+        tokens,
+        target_prob,
+        draft_probs=draft_probs,
+        accept_uniforms=accept_uniforms,
+        num_drafts=num_drafts,
+        lossy=lossy,
+    )
+    shrink = rule.shrink(target_prob, xp=torch)
     if lossy is not None:
-        boosted = torch.where(lossy, boosted, target_prob)
         shrink = torch.where(lossy, shrink, 1.0)
-    if draft_probs is None:
-        draft_prob = torch.ones_like(target_prob)
-    else:
-        draft_prob = draft_probs.gather(-1, tokens.unsqueeze(-1)).squeeze(-1).double()
-    passes = accept_uniforms * draft_prob < boosted
-    if num_drafts is not None:
-        passes &= torch.arange(tokens.shape[1], device=tokens.device) < num_drafts.unsqueeze(-1)
-    accepted = passes.long().cumprod(-1).sum(-1)
     row = accepted.unsqueeze(-1)
     rejected_token = pad(tokens, (0, 1), value=-1).gather(-1, row).squeeze(-1)
     if num_drafts is not None:
@@ -306,6 +316,17 @@ def verify(
         temperature=temperature,
     )
     return Verification(accepted, last_token, draft_prob, target_prob, boosted)
+
+
+def applies(logits: torch.Tensor) -> bool:
+    """Whether `verify` can run where these logits are.
+
+    Examples
+    --------
+    >>> applies(torch.zeros(1, 1, 2))
+    False
+    """
+    return _triton.AVAILABLE and logits.is_cuda
 
 
 def _check(logits: torch.Tensor, temperature: float) -> None:

@@ -116,6 +116,11 @@ class SamplingParams:
     def greedy(self) -> bool:
         return self.temperature == 0
 
+    @property
+    def tempers_only(self) -> bool:
+        """Whether the law is softmax(logits / temperature), and nothing else."""
+        return not self.greedy and self == SamplingParams(temperature=self.temperature)
+
     @cached_property
     def _warpers(self) -> LogitsProcessorList:
         warpers = LogitsProcessorList()

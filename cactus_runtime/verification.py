@@ -10,7 +10,7 @@ One position of the batch is looked at a time, so nothing of the size of the log
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -117,24 +117,32 @@ def verify(
     >>> block.accepted.tolist(), block.last_token.tolist()
     ([1], [0])
     """
-    _check_shapes(tokens, draft_probs, target_logits, accept_uniforms, recover_uniforms, lossy)
+    check_shapes(
+        tokens,
+        target_logits,
+        {
+            "draft_probs": draft_probs,
+            "accept_uniforms": accept_uniforms,
+            "recover_uniforms": recover_uniforms,
+            "num_drafts": num_drafts,
+            "lossy": lossy,
+        },
+    )
     batch, k = tokens.shape
     rows = torch.arange(batch, device=tokens.device)
     target_prob = accept_uniforms.new_zeros(batch, k)
     for j in range(k):
         target_prob[:, j] = token_log_prob(warp(target_logits[:, j], j), tokens[:, j]).exp()
     target_prob.clamp_(max=1.0)
-    if draft_probs is None:
-        draft_prob = torch.ones_like(target_prob)
-    else:
-        draft_prob = draft_probs.gather(-1, tokens.unsqueeze(-1)).squeeze(-1).double()
-    boosted = rule.boost(target_prob, xp=torch)
-    if lossy is not None:
-        boosted = torch.where(lossy, boosted, target_prob)
-    passes = accept_uniforms * draft_prob < boosted
-    if num_drafts is not None:
-        passes &= torch.arange(k, device=tokens.device) < num_drafts.unsqueeze(-1)
-    accepted = passes.long().cumprod(-1).sum(-1)
+    accepted, draft_prob, boosted = accept(
+        rule,
+        tokens,
+        target_prob,
+        draft_probs=draft_probs,
+        accept_uniforms=accept_uniforms,
+        num_drafts=num_drafts,
+        lossy=lossy,
+    )
 
     weights = warp(target_logits[rows, accepted], accepted).softmax(-1, dtype=torch.float64)
     if k:
@@ -153,6 +161,41 @@ def verify(
         weights = torch.where(rejected, residual, weights)
     last_token = inverse_cdf(weights, recover_uniforms)
     return Verification(accepted, last_token, draft_prob, target_prob, boosted)
+
+
+def accept(
+    rule: CandidateRule,
+    tokens: torch.Tensor,
+    target_prob: torch.Tensor,
+    *,
+    draft_probs: torch.Tensor | None,
+    accept_uniforms: torch.Tensor,
+    num_drafts: torch.Tensor | None,
+    lossy: torch.Tensor | None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Drafted tokens kept of each row, and p(n) and g(n) of all, from q(n) of shape (B, k).
+
+    The other parameters are those of `verify`.
+
+    Examples
+    --------
+    >>> from cactus_theory import SpeculativeSampling
+    >>> half = torch.full((1, 2), 0.5, dtype=torch.float64)
+    >>> accept(SpeculativeSampling(), torch.tensor([[0, 0]]), half, draft_probs=None,
+    ...        accept_uniforms=half - 0.1, num_drafts=None, lossy=None)[0]
+    tensor([2])
+    """
+    if draft_probs is None:
+        draft_prob = torch.ones_like(target_prob)
+    else:
+        draft_prob = draft_probs.gather(-1, tokens.unsqueeze(-1)).squeeze(-1).double()
+    boosted = rule.boost(target_prob, xp=torch)
+    if lossy is not None:
+        boosted = torch.where(lossy, boosted, target_prob)
+    passes = accept_uniforms * draft_prob < boosted
+    if num_drafts is not None:
+        passes &= torch.arange(tokens.shape[1], device=tokens.device) < num_drafts.unsqueeze(-1)
+    return passes.long().cumprod(-1).sum(-1), draft_prob, boosted
 
 
 def verify_by_law(
@@ -181,7 +224,17 @@ def verify_by_law(
     >>> block.accepted.tolist(), block.last_token.tolist()
     ([1], [0])
     """
-    _check_shapes(tokens, draft_probs, target_logits, accept_uniforms, recover_uniforms, lossy)
+    check_shapes(
+        tokens,
+        target_logits,
+        {
+            "draft_probs": draft_probs,
+            "accept_uniforms": accept_uniforms,
+            "recover_uniforms": recover_uniforms,
+            "num_drafts": num_drafts,
+            "lossy": lossy,
+        },
+    )
     batch, k = tokens.shape
     drafts, targets = _laws(tokens, draft_probs, target_logits, warp)
     ids, accept = tokens.cpu().numpy(), accept_uniforms.cpu().numpy()
@@ -327,24 +380,24 @@ def _laws(
     return drafts.cpu().numpy(), targets.cpu().numpy()
 
 
-def _check_shapes(
-    tokens, draft_probs, target_logits, accept_uniforms, recover_uniforms, lossy
+def check_shapes(
+    tokens: torch.Tensor, target_logits: torch.Tensor, others: Mapping[str, torch.Tensor | None]
 ) -> None:
+    """Raise ValueError naming the first tensor whose shape does not fit those of tokens, (B, k)."""
     if tokens.ndim != 2:
         raise ValueError(f"tokens must have shape (B, k), got {tuple(tokens.shape)}")
-    batch, num_drafts = tokens.shape
-    if target_logits.ndim != 3 or target_logits.shape[:2] != (batch, num_drafts + 1):
+    batch, k = tokens.shape
+    if target_logits.ndim != 3 or target_logits.shape[:2] != (batch, k + 1):
         raise ValueError(
-            f"target_logits must have shape ({batch}, {num_drafts + 1}, V), "
-            f"got {tuple(target_logits.shape)}"
+            f"target_logits must have shape ({batch}, {k + 1}, V), got {tuple(target_logits.shape)}"
         )
-    vocabulary = target_logits.shape[-1]
     wanted = {
-        "draft_probs": (draft_probs, (batch, num_drafts, vocabulary)),
-        "accept_uniforms": (accept_uniforms, (batch, num_drafts)),
-        "recover_uniforms": (recover_uniforms, (batch,)),
-        "lossy": (lossy, (batch, num_drafts)),
+        "draft_probs": (batch, k, target_logits.shape[-1]),
+        "accept_uniforms": (batch, k),
+        "recover_uniforms": (batch,),
+        "num_drafts": (batch,),
+        "lossy": (batch, k),
     }
-    for name, (tensor, shape) in wanted.items():
-        if tensor is not None and tuple(tensor.shape) != shape:
-            raise ValueError(f"{name} must have shape {shape}, got {tuple(tensor.shape)}")
+    for name, tensor in others.items():
+        if tensor is not None and tuple(tensor.shape) != wanted[name]:
+            raise ValueError(f"{name} must have shape {wanted[name]}, got {tuple(tensor.shape)}")

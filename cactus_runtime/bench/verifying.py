@@ -17,7 +17,7 @@ def bench_verification(
     *, batch: int, drafts: int, vocabulary: int, delta: float, rounds: int, device: str
 ) -> Iterator[dict[str, Any]]:
     """Times of `verify` and of what it replaces, as ratios within each round."""
-    block = _block(batch, drafts, vocabulary, device)
+    block = random_block(batch, drafts, vocabulary, device)
     rule = Cactus(delta)
     contenders: dict[str, Callable[[int], Any]] = {
         "logsumexp": lambda _: block["target_logits"].logsumexp(-1),
@@ -89,7 +89,7 @@ def materialised(
     return accepted, inverse_cdf(laws[rows, accepted], recover_uniforms)
 
 
-def _block(batch: int, drafts: int, vocabulary: int, device: str) -> dict[str, torch.Tensor]:
+def random_block(batch: int, drafts: int, vocabulary: int, device: str) -> dict[str, torch.Tensor]:
     """A random block in which the draft is the target with some noise."""
     rng = torch.Generator().manual_seed(0)
     logits = 3 * torch.randn(batch, drafts + 1, vocabulary, generator=rng)

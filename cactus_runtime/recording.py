@@ -1,0 +1,113 @@
+"""Laws of a model pair, recorded along texts its target writes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+import cactus_theory.recording
+from cactus_runtime.decode import Decoder
+from cactus_runtime.pairs import Pair
+from cactus_runtime.request import Request
+from cactus_runtime.sampling import SamplingParams
+from cactus_theory.recording import RecordedLaws
+
+PROMPTS = ("dog:", "kindness:", "river:", "to run:", "music:", "bright:", "teacher:", "winter:")
+
+
+def record_laws(
+    pair: Pair,
+    prompts: Sequence[str] = PROMPTS,
+    *,
+    tokens: int = 12,
+    sampling: SamplingParams = SamplingParams(temperature=0.7),
+    seed: int = 0,
+    tolerance: float = 1e-5,
+    name: str = "",
+) -> RecordedLaws:
+    """Let the target continue prompts, and record the laws of both models at every token.
+
+    Parameters
+    ----------
+    pair : Pair
+    prompts : sequence of str
+        Taken as they are, without a chat template.
+    tokens : int
+        Of each text; its end does not stop it.
+    sampling : SamplingParams
+        Temperature and filters of both laws. Penalties and processors are not supported.
+    seed : int
+    tolerance : float
+        See `cactus_theory.recording.record_laws`.
+    name : str
+        Of the pair, kept with the laws.
+
+    Returns
+    -------
+    RecordedLaws
+        Of ``len(prompts) * tokens`` positions, prompt by prompt.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If there is no prompt, or an argument has no meaning.
+
+    Examples
+    --------
+    >>> from cactus_runtime.pairs import load_pair
+    >>> laws = record_laws(load_pair("tiny"), ["dog:"], tokens=5)
+    >>> len(laws), laws.about["temperature"]
+    (5, '0.7')
+    """
+    if not prompts:
+        raise ValueError("prompts must hold at least one prompt, got none")
+    if sampling.processors_for(0, ()):
+        raise ValueError(f"sampling must hold temperature and filters only, got {sampling!r}")
+    decoder = Decoder(pair)
+    laws = [
+        _along(pair, decoder, prompt, tokens=tokens, sampling=sampling, seed=seed)
+        for prompt in prompts
+    ]
+    draft, target = (np.concatenate(side) for side in zip(*laws, strict=True))
+    about = {
+        "pair": name,
+        "prompts": "\n".join(prompts),
+        "tokens": f"{tokens}",
+        "temperature": f"{sampling.temperature:g}",
+        "top_k": f"{sampling.top_k}",
+        "top_p": f"{sampling.top_p:g}",
+        "min_p": f"{sampling.min_p:g}",
+        "seed": f"{seed}",
+        "vocabulary": f"{draft.shape[1]}",
+        "tolerance": f"{tolerance:g}",
+    }
+    return cactus_theory.recording.record_laws(
+        draft=draft, target=target, tolerance=tolerance, about=about
+    )
+
+
+def _along(
+    pair: Pair, decoder: Decoder, prompt: str, *, tokens: int, sampling: SamplingParams, seed: int
+) -> list[np.ndarray]:
+    """Laws of draft and target, shape (tokens, V), at the tokens of one text."""
+    text = decoder.stream(
+        Request(
+            prompt,
+            num_draft_tokens=0,
+            max_new_tokens=tokens,
+            sampling=sampling,
+            seed=seed,
+            eos_token_id=(),
+        )
+    ).finish()
+    if text.finish_reason == "interrupted":
+        raise KeyboardInterrupt
+    ids = torch.tensor([[*pair.tokenizer(prompt)["input_ids"], *text.tokens]])
+    found = []
+    for model in (pair.draft, pair.target):
+        with torch.no_grad():
+            logits = model(ids.to(model.device)).logits[0, text.prompt_tokens - 1 : -1]
+        found.append(sampling.warp(logits.double()).softmax(-1).cpu().numpy())
+    return found

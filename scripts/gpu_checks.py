@@ -1,0 +1,184 @@
+"""``python scripts/gpu_checks.py OUT.json``: what only a GPU can tell, in under eight minutes.
+
+Runs the tests marked gpu; compares decodes through CUDA graphs with the same on the CPU; times the
+fused verification against a device copy of the same bytes and against the torch version; times
+decoding of a 0.6B + 14B shape with random weights against plain decoding and against its bound.
+Every part is recorded as it ends, with its error if it failed; the exit status is 1 if one did.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cactus_runtime import Decoder, Request, SamplingParams, kernels
+from cactus_runtime.bench.decoding import bench_decoding
+from cactus_runtime.bench.models import random_pair
+from cactus_runtime.bench.rounds import interleave, spread
+from cactus_runtime.bench.verifying import bench_verification, random_block
+from cactus_runtime.verification import verify
+from cactus_theory import Cactus
+
+CONFIGS = Path(__file__).parent / "configs"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("output", type=Path, help="where the JSON goes")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--vocabulary", type=int, default=151_936)
+    parser.add_argument("--target", default=str(CONFIGS / "qwen3-14b.json"))
+    parser.add_argument("--draft", default=str(CONFIGS / "qwen3-0.6b.json"))
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--without", nargs="*", default=[], help="parts to leave out")
+    options = parser.parse_args(arguments)
+    parts: dict[str, Callable[[argparse.Namespace], Any]] = {
+        "device": describe,
+        "graphs agree with the CPU": graphs_agree,
+        "kernel": kernel_times,
+        "verification": verification_times,
+        "decoding": decoding_times,
+        "tests": run_tests,
+    }
+    record: dict[str, Any] = {}
+    for name, part in parts.items():
+        if name in options.without:
+            continue
+        started = time.perf_counter()
+        try:
+            record[name] = {"ok": True, "found": part(options)}
+        except Exception as error:  # the other parts are worth having
+            record[name] = {"ok": False, "error": f"{type(error).__name__}: {error}"}
+        record[name]["seconds"] = round(time.perf_counter() - started, 1)
+        print(name, json.dumps(record[name])[:400], flush=True)
+        options.output.write_text(json.dumps(record, indent=1))
+    return 0 if all(part["ok"] for part in record.values()) else 1
+
+
+def describe(options: argparse.Namespace) -> dict[str, Any]:
+    cuda = options.device.startswith("cuda")
+    return {
+        "name": torch.cuda.get_device_name() if cuda else options.device,
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+    }
+
+
+def graphs_agree(options: argparse.Namespace) -> dict[str, Any]:
+    """Greedy decodes of the tiny pair, alone and in a batch, on both devices."""
+    greedy = SamplingParams(temperature=0)
+    prompts = ("dog:", "kindness: the", "a river of")
+    requests = [
+        Request(prompt, sampling=greedy, max_new_tokens=24, num_draft_tokens=drafts, seed=1)
+        for prompt in prompts
+        for drafts in (0, 3)
+    ]
+    host, device = Decoder("tiny"), Decoder("tiny", device=options.device)
+    wanted = [host.stream(request).finish().tokens for request in requests]
+    alone = [device.stream(request).finish().tokens for request in requests]
+    together = [result.tokens for result in device.batch(requests, batch_size=4).finish()]
+    if not wanted == alone == together:
+        raise AssertionError(f"{wanted} on the CPU, {alone} alone, {together} in a batch")
+    return {"requests": len(requests)}
+
+
+def kernel_times(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """The fused verification against one device copy of the logits, and the torch version."""
+    lines = []
+    for dtype in (torch.bfloat16, torch.float32):
+        block = random_block(8, 8, options.vocabulary, options.device)
+        block["target_logits"] = block["target_logits"].to(dtype)
+        copy = torch.empty_like(block["target_logits"])
+        sources: dict[str, Callable[[], Any]] = {
+            "copy": lambda block=block, copy=copy: copy.copy_(block["target_logits"]),
+            "torch": lambda block=block: verify(Cactus(0.1), **block),
+        }
+        if kernels.applies(block["target_logits"]):
+            sources["fused"] = lambda block=block: kernels.verify(Cactus(0.1), **block)
+        times = {name: _device_seconds(run, options.device) for name, run in sources.items()}
+        lines.append(
+            {"dtype": str(dtype), "seconds": {name: spread(times[name]) for name in times}}
+            | {
+                f"{name} / copy": spread(
+                    [a / b for a, b in zip(times[name], times["copy"], strict=True)]
+                )
+                for name in times
+                if name != "copy"
+            }
+        )
+    return lines
+
+
+def verification_times(options: argparse.Namespace) -> list[dict[str, Any]]:
+    return list(
+        bench_verification(
+            batch=8,
+            drafts=8,
+            vocabulary=options.vocabulary,
+            delta=0.1,
+            rounds=options.rounds,
+            device=options.device,
+        )
+    )
+
+
+def decoding_times(options: argparse.Namespace) -> list[dict[str, Any]]:
+    target, draft = random_pair(
+        options.target,
+        options.draft,
+        agreement=0.8,
+        device=options.device,
+        dtype=torch.bfloat16 if options.device.startswith("cuda") else torch.float32,
+    )
+    return list(
+        bench_decoding(
+            target,
+            draft,
+            list(range(64)),
+            deltas=(0.1, 0.75),
+            num_draft_tokens=4,
+            tokens=96,
+            temperature=1.0,
+            rounds=max(options.rounds // 3, 1),
+            transformers=False,
+        )
+    )
+
+
+def run_tests(options: argparse.Namespace) -> str:
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "tests"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    last = (done.stdout.strip().splitlines() or ["nothing"])[-1]
+    if done.returncode:
+        raise AssertionError(done.stdout[-2000:] + done.stderr[-500:])
+    return last
+
+
+def _device_seconds(run: Callable[[], Any], device: str, repetitions: int = 30) -> list[float]:
+    """Times by device events where there are some."""
+    if not device.startswith("cuda"):
+        runs = interleave({"": lambda _: run()}, rounds=3, description="kernels")
+        return [seconds for seconds, _ in runs[""]]
+    for _ in range(3):
+        run()
+    found = []
+    for _ in range(repetitions):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        run()
+        end.record()
+        end.synchronize()
+        found.append(start.elapsed_time(end) / 1000)
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

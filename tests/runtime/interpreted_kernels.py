@@ -378,3 +378,35 @@ def test_the_examples_run(name):
     for line in test.examples:
         line.options.pop(doctest.SKIP, None)
     assert doctest.DocTestRunner().run(test).failed == 0
+
+
+def test_a_decoder_judges_by_the_kernels_where_they_apply(monkeypatch):
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from cactus_runtime import Decoder, Request, SamplingParams, judging
+
+    def model(seed):
+        torch.manual_seed(seed)
+        config = LlamaConfig(
+            vocab_size=7,
+            hidden_size=16,
+            intermediate_size=32,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            initializer_range=0.5,
+            bos_token_id=None,
+            eos_token_id=None,
+        )
+        return LlamaForCausalLM(config).eval()
+
+    decoder, fused = Decoder(model(0), draft=model(1)), []
+    requests = [
+        Request([1, 2], rule=Cactus(0.2), max_new_tokens=9 + i, seed=i, sampling=sampling)
+        for i, sampling in enumerate([SamplingParams(temperature=0.7)] * 3 + [SamplingParams(0)])
+    ]
+    wanted = [decoder.stream(request).finish().tokens for request in requests]
+    monkeypatch.setattr(judging.kernels, "applies", lambda logits: not fused.append(1))
+    found = [result.tokens for result in decoder.batch(requests[:3]).finish()]
+    assert found == wanted[:3]
+    assert decoder.stream(requests[3]).finish().tokens == wanted[3]  # greedy: not by kernels
+    assert fused

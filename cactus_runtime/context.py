@@ -170,7 +170,8 @@ class Context:
     def move(self, source: int, target: int) -> None:
         """Let row `target` hold what row `source` holds."""
         if source != target:
-            for layer in self._cache.layers:
+            layers: Any = self._cache.layers
+            for layer in layers:
                 layer.keys[target] = layer.keys[source]
                 layer.values[target] = layer.values[source]
             self.lengths[target] = self.lengths[source]

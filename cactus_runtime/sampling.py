@@ -155,7 +155,7 @@ class SamplingParams:
         """
         found = LogitsProcessorList()
         if self.logit_bias:
-            bias: Any = {(token,): value for token, value in self.logit_bias}
+            bias: Any = {(token,): value for token, value in dict(self.logit_bias).items()}
             found.append(SequenceBiasLogitsProcessor(bias))
         if self.repetition_penalty != 1:
             found.append(RepetitionPenaltyLogitsProcessor(float(self.repetition_penalty)))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -237,7 +238,8 @@ def verify_by_law(
     )
     batch, k = tokens.shape
     drafts, targets = _laws(tokens, draft_probs, target_logits, warp)
-    ids, accept = tokens.cpu().numpy(), accept_uniforms.cpu().numpy()
+    ids: Any = tokens.cpu().numpy()
+    accept: Any = accept_uniforms.cpu().numpy()
     recover = recover_uniforms.cpu().numpy()
     counts = [k] * batch if num_drafts is None else num_drafts.tolist()
     figures = np.zeros((3, batch, k))
@@ -284,7 +286,7 @@ def block_emission(
     ...     target_logits=torch.zeros(1, 2, 2)).acceptance_rate
     tensor([[0.7500]], dtype=torch.float64)
     """
-    cost_of = _candidate_costs if reads_one_number(rule) else _law_costs
+    cost_of: Any = _candidate_costs if reads_one_number(rule) else _law_costs
     costs = tokens.new_zeros(3, *tokens.shape, dtype=torch.float64)
     for j in range(tokens.shape[1]):
         target = warp(target_logits[:, j], j).softmax(-1, dtype=torch.float64)

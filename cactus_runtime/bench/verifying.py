@@ -17,7 +17,7 @@ def bench_verification(
     *, batch: int, drafts: int, vocabulary: int, delta: float, rounds: int, device: str
 ) -> Iterator[dict[str, Any]]:
     """Times of `verify` and of what it replaces, as ratios within each round."""
-    block = random_block(batch, drafts, vocabulary, device)
+    block: dict[str, Any] = random_block(batch, drafts, vocabulary, device)
     rule = Cactus(delta)
     contenders: dict[str, Callable[[int], Any]] = {
         "logsumexp": lambda _: block["target_logits"].logsumexp(-1),

@@ -1,28 +1,26 @@
 """Speculative decoding of transformers models under a divergence budget, with its account.
 
-Needs the extra ``runtime`` (torch, transformers).
+Needs the extra ``runtime`` (torch, transformers). The public names are those of ``_exports``,
+imported when one is asked for: commands and plugins that need no model start without them.
 """
 
-from cactus_runtime import _requires as _requires
-from cactus_runtime.context import NonFiniteLogitsError as NonFiniteLogitsError
-from cactus_runtime.decode import Decoder as Decoder
-from cactus_runtime.decode import Decoding as Decoding
-from cactus_runtime.decode import decode as decode
-from cactus_runtime.decoding import BatchDecoding as BatchDecoding
-from cactus_runtime.draft_length import AdaptiveDraft as AdaptiveDraft
-from cactus_runtime.draft_length import measure_costs as measure_costs
-from cactus_runtime.html import html_page as html_page
-from cactus_runtime.models import ModelNotFoundError as ModelNotFoundError
-from cactus_runtime.pairs import Pair as Pair
-from cactus_runtime.pairs import load_pair as load_pair
-from cactus_runtime.proposal import Drafter as Drafter
-from cactus_runtime.proposal import PromptLookup as PromptLookup
-from cactus_runtime.proposal import Proposal as Proposal
-from cactus_runtime.request import Request as Request
-from cactus_runtime.sampling import SamplingParams as SamplingParams
-from cactus_runtime.statistics import Block as Block
-from cactus_runtime.statistics import DecodeResult as DecodeResult
-from cactus_runtime.statistics import Token as Token
-from cactus_runtime.statistics import Verdict as Verdict
-from cactus_runtime.verification import Verification as Verification
-from cactus_runtime.verification import verify as verify
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cactus_runtime._exports import *  # noqa: F403
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("_"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    exports = import_module(f"{__name__}._exports")
+    try:
+        return getattr(exports, name)
+    except AttributeError:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+
+
+def __dir__() -> list[str]:
+    exports = import_module(f"{__name__}._exports")
+    return sorted(name for name in vars(exports) if not name.startswith("_"))

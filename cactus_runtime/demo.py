@@ -7,7 +7,7 @@ import sys
 
 from rich.console import Console
 
-from cactus_runtime.decode import Decoder, Decoding
+from cactus_runtime.decoder import Decoder, Decoding
 from cactus_runtime.pairs import PAIRS
 from cactus_runtime.render import colour, comparison, legend
 from cactus_runtime.request import Request

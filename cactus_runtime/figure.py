@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from rich.progress import track
 
-from cactus_runtime.decode import Decoder
+from cactus_runtime.decoder import Decoder
 from cactus_runtime.pairs import Pair, load_pair
 from cactus_runtime.request import Request
 from cactus_theory.plots import delta_curves

@@ -23,6 +23,7 @@ from cactus_theory import CandidateRule, Rule, SharedRecoveryRule
 
 DOCS = Path(__file__).parent
 PACKAGES = ("cactus_theory", "cactus_theory.testing", "cactus_runtime", "proofs_check")
+EXPORTS = {"cactus_runtime": "cactus_runtime._exports"}  # where not in __init__
 ALSO = {
     "cactus_theory": {
         "cactus_theory.specification": ["verify"],
@@ -70,7 +71,8 @@ What is drawn after a rejection does not depend on the token that was rejected.
 def public(package: str) -> dict[str, list[str]]:
     """Public names by the module they are imported from, in the order of the source."""
     names: dict[str, list[str]] = {}
-    for node in ast.walk(ast.parse(inspect.getsource(import_module(package)))):
+    source = inspect.getsource(import_module(EXPORTS.get(package, package)))
+    for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom):
             found = [a.name for a in node.names if a.asname == a.name and a.name[0] != "_"]
             if found:

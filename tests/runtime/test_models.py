@@ -106,7 +106,20 @@ def test_the_end_of_sequence_is_the_caller_s_the_model_s_or_the_tokenizer_s(rand
 
 @pytest.mark.parametrize("missing", ["torch", "transformers"])
 def test_without_its_packages_the_runtime_says_what_to_install(missing):
-    program = f"import sys; sys.modules[{missing!r}] = None; import cactus_runtime"
+    program = f"import sys; sys.modules[{missing!r}] = None; from cactus_runtime import decode"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert run.returncode == 1
     assert f"cactus_runtime needs {missing}: pip install" in run.stderr
+
+
+def test_the_package_itself_imports_without_them():
+    program = "import sys, cactus_runtime; assert not {'torch', 'transformers'} & set(sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+
+
+def test_a_name_that_does_not_exist_is_an_attribute_error():
+    import cactus_runtime
+
+    with pytest.raises(AttributeError, match="'cactus_runtime' has no attribute 'decde'"):
+        cactus_runtime.decde  # noqa: B018
+    assert {"Decoder", "decode", "Request"} <= set(dir(cactus_runtime))

@@ -122,4 +122,6 @@ def test_a_name_that_does_not_exist_is_an_attribute_error():
 
     with pytest.raises(AttributeError, match="'cactus_runtime' has no attribute 'decde'"):
         cactus_runtime.decde  # noqa: B018
-    assert {"Decoder", "decode", "Request"} <= set(dir(cactus_runtime))
+    assert (
+        {"Decoder", "decode", "Request"} <= set(dir(cactus_runtime)) == set(cactus_runtime.__all__)
+    )

@@ -5,6 +5,7 @@ imported when one is asked for: commands and plugins that need no model start wi
 """
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,13 +15,12 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     if name == "__all__":
         return __dir__()
-    if name.startswith("_"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    exports = import_module(f"{__name__}._exports")
-    try:
-        return getattr(exports, name)
-    except AttributeError:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+    submodule = find_spec(f"{__name__}.{name}")  # which the import that asks will find itself
+    if not name.startswith("_") and submodule is None:
+        exports = import_module(f"{__name__}._exports")
+        if name in vars(exports):
+            return getattr(exports, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

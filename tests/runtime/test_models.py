@@ -125,3 +125,9 @@ def test_a_name_that_does_not_exist_is_an_attribute_error():
     assert (
         {"Decoder", "decode", "Request"} <= set(dir(cactus_runtime)) == set(cactus_runtime.__all__)
     )
+
+
+@pytest.mark.parametrize("module", ["judging", "kernels", "decoding", "verification", "html"])
+def test_any_module_of_the_package_can_be_imported_first(module):
+    program = f"import cactus_runtime.{module}; from cactus_runtime import {module}, Decoder"
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0

@@ -286,43 +286,21 @@ def block_emission(
     ...     target_logits=torch.zeros(1, 2, 2)).acceptance_rate
     tensor([[0.7500]], dtype=torch.float64)
     """
-    cost_of: Any = _candidate_costs if reads_one_number(rule) else _law_costs
+    on_host = tokens.is_cpu or not reads_one_number(rule)
     costs = tokens.new_zeros(3, *tokens.shape, dtype=torch.float64)
     for j in range(tokens.shape[1]):
         target = warp(target_logits[:, j], j).softmax(-1, dtype=torch.float64)
         if draft_probs is None:
             draft = torch.zeros_like(target).scatter_(-1, tokens[:, j, None], 1.0)
         else:
-            draft = draft_probs[:, j]
-        costs[:, :, j] = cost_of(rule, draft, target)
+            draft = draft_probs[:, j].double()
+        if on_host:
+            cost = emission_sums(rule, draft.cpu().numpy(), target.cpu().numpy(), xp=np)
+        else:
+            cost = emission_sums(rule, draft, target, xp=torch)
+        for i, figure in enumerate((cost.acceptance_rate, cost.total_variation, cost.kl_bound)):
+            costs[i, :, j] = torch.as_tensor(figure)
     return Emission(*costs)
-
-
-def _candidate_costs(
-    rule: CandidateRule, draft: torch.Tensor, target: torch.Tensor
-) -> torch.Tensor:
-    """Acceptance rate, TV and KL bound, shape (3, B): sums over the tokens with p > q alone."""
-    over = draft > target
-    if not draft.is_cpu:  # whole rows, as choosing some would wait for the device
-        p, q = torch.where(over, draft.double(), 0.0), torch.where(over, target, 0.0)
-        cost = emission_sums(rule, p, q, xp=torch)
-        rate = (1 - (p.sum(-1) - cost.acceptance_rate)).clip(0.0, 1.0)
-        return torch.stack([rate, cost.total_variation, cost.kl_bound])
-    found = np.empty((3, len(draft)))
-    for i, chosen in enumerate(over.numpy()):
-        some = np.flatnonzero(chosen)
-        p, q = draft[i].numpy()[some].astype(np.float64), target[i].numpy()[some]
-        cost = emission_sums(rule, p, q, xp=np)
-        rate = np.clip(1 - (p.sum() - cost.acceptance_rate), 0.0, 1.0)
-        found[:, i] = rate, cost.total_variation, cost.kl_bound
-    return torch.from_numpy(found)
-
-
-def _law_costs(rule: Rule, draft: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    p, q = draft.double().cpu().numpy(), target.cpu().numpy()
-    cost = emission_sums(rule, p, q, xp=np)
-    found = np.stack([cost.acceptance_rate, cost.total_variation, cost.kl_bound])
-    return torch.from_numpy(found).to(draft.device)
 
 
 def reads_one_number(rule: Rule) -> bool:

@@ -235,18 +235,32 @@ def emission(rule: Rule, *, draft: Any, target: Any) -> Emission:
 
 def emission_sums(rule: Rule, draft: Any, target: Any, *, xp: Any) -> Emission:
     """`emission` over a namespace and without checks: float64 arrays of one shape (..., V)."""
-    kept = rule.accepted_mass(draft, target, xp=xp)
     if not isinstance(rule, CandidateRule):
+        kept = rule.accepted_mass(draft, target, xp=xp)
         law = rule.emitted(kept, draft, target, xp=xp)
         gain = xp.where(law > target, law - target, 0.0)
         divergence = kl_term(target, law - target, xp=xp).sum(-1)
         return Emission(xp.clip(kept.sum(-1), 0.0, 1.0), gain.sum(-1), divergence)
-    over = draft > target
-    gain = xp.where(over, kept - target, 0.0)
-    counted = over & (target > 0)
-    log_ratio = log_growth(xp.where(counted, target, 1.0), xp.where(counted, gain, 0.0), xp=xp)
-    divergence = (xp.where(counted, kept, 0.0) * log_ratio).sum(-1)
-    return Emission(xp.clip(kept.sum(-1), 0.0, 1.0), gain.sum(-1), divergence)
+    if xp is np:
+        sums = np.empty((3, *draft.shape[:-1]))
+        for position in np.ndindex(draft.shape[:-1]):
+            over = np.flatnonzero(draft[position] > target[position])
+            p, q = draft[position][over], target[position][over]
+            sums[(slice(None), *position)] = _raised_sums(rule, p, q, xp=np)
+        lost, gained, divergence = (total[()] for total in sums)
+    else:
+        over = draft > target
+        p, q = xp.where(over, draft, 0.0), xp.where(over, target, 0.0)
+        lost, gained, divergence = _raised_sums(rule, p, q, xp=xp)
+    return Emission(xp.clip(draft.sum(-1) - lost, 0.0, 1.0), gained, divergence)
+
+
+def _raised_sums(rule: CandidateRule, p: Any, q: Any, *, xp: Any) -> tuple[Any, Any, Any]:
+    """Mass rejected and gained, and KL bound, over tokens with p > q (or p = q = 0)."""
+    kept = rule.accepted_mass(p, q, xp=xp)
+    gain = xp.where(q > 0, kept - q, 0.0)
+    growth = log_growth(xp.where(q > 0, q, 1.0), gain, xp=xp)
+    return (p - kept).sum(-1), gain.sum(-1), (kept * growth).sum(-1)
 
 
 def acceptance_rate(rule: Rule, *, draft: Any, target: Any) -> Any:

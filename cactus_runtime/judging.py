@@ -18,6 +18,7 @@ from cactus_runtime.verification import (
     Verification,
     Warp,
     block_emission,
+    emission_and_target_prob,
     reads_one_number,
     verify,
     verify_by_law,
@@ -62,13 +63,13 @@ def judge(
     k = tokens.shape[1]
     warp = BlockWarp(rows, "target", tokens)
     block = {"draft_probs": drafts.probs, "target_logits": logits, "warp": warp}
-    cost = block_emission(rule, tokens, **block)
+    cost, target_prob = emission_and_target_prob(rule, tokens, **block)
     lossy = None
     if any(row.has_budget for row in rows):
         allowed = to_device(_allowed(rows, counts, cost), tokens.device)
         lossy = torch.arange(k, device=tokens.device) < allowed.unsqueeze(-1)
         cost = _lossless_after(lossy, rule, cost, tokens, block)
-    verifier = _verifier(rule, rows, logits, warp)
+    verifier = _verifier(rule, rows, logits, warp, target_prob)
     outcome = verifier(
         rule,
         tokens,
@@ -90,7 +91,7 @@ def judge(
 
 
 def _verifier(
-    rule: Rule, rows: Sequence[Row], logits: torch.Tensor, warp: Warp
+    rule: Rule, rows: Sequence[Row], logits: torch.Tensor, warp: Warp, target_prob: torch.Tensor
 ) -> Callable[..., Verification]:
     """By law on the host, or from logits: fused where that is possible."""
     if not reads_one_number(rule):
@@ -98,7 +99,7 @@ def _verifier(
     first, *others = distinct(row.request.sampling for row in rows)
     if kernels.applies(logits) and not others and first.tempers_only:
         return partial(kernels.verify, temperature=float(first.temperature))
-    return partial(verify, warp=warp)
+    return partial(verify, warp=warp, target_prob=target_prob)
 
 
 def needs_host(row: Row) -> bool:

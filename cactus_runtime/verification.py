@@ -73,6 +73,7 @@ def verify(
     recover_uniforms: torch.Tensor,
     num_drafts: torch.Tensor | None = None,
     lossy: torch.Tensor | None = None,
+    target_prob: torch.Tensor | None = None,
     warp: Warp = as_they_are,
 ) -> Verification:
     """Keep a prefix of each row's drafted tokens and draw one more token.
@@ -93,6 +94,8 @@ def verify(
     lossy : bool tensor, shape (B, k), optional
         Where the rule applies; elsewhere the position is verified by plain speculative sampling.
         Default everywhere.
+    target_prob : float64 tensor, shape (B, k), optional
+        q(n) of every drafted token, where it is known already. Default computed.
     warp : callable (logits, position) -> logits
         Temperature, filters and penalties for logits of shape (B, V) at one position of the block,
         or at one position per row where that is an int64 tensor of shape (B,). Default none.
@@ -127,14 +130,16 @@ def verify(
             "recover_uniforms": recover_uniforms,
             "num_drafts": num_drafts,
             "lossy": lossy,
+            "target_prob": target_prob,
         },
     )
     batch, k = tokens.shape
     rows = torch.arange(batch, device=tokens.device)
-    target_prob = accept_uniforms.new_zeros(batch, k)
-    for j in range(k):
-        target_prob[:, j] = token_log_prob(warp(target_logits[:, j], j), tokens[:, j]).exp()
-    target_prob.clamp_(max=1.0)
+    if target_prob is None:
+        target_prob = accept_uniforms.new_zeros(batch, k)
+        for j in range(k):
+            target_prob[:, j] = token_log_prob(warp(target_logits[:, j], j), tokens[:, j]).exp()
+    target_prob = target_prob.clamp(max=1.0)
     accepted, draft_prob, boosted = accept(
         rule,
         tokens,
@@ -286,21 +291,37 @@ def block_emission(
     ...     target_logits=torch.zeros(1, 2, 2)).acceptance_rate
     tensor([[0.7500]], dtype=torch.float64)
     """
+    return emission_and_target_prob(
+        rule, tokens, draft_probs=draft_probs, target_logits=target_logits, warp=warp
+    )[0]
+
+
+def emission_and_target_prob(
+    rule: Rule,
+    tokens: torch.Tensor,
+    *,
+    draft_probs: torch.Tensor | None,
+    target_logits: torch.Tensor,
+    warp: Warp,
+) -> tuple[Emission, torch.Tensor]:
+    """`block_emission`, and q(n) of every drafted token, which it comes to see."""
     on_host = tokens.is_cpu or not reads_one_number(rule)
-    costs = tokens.new_zeros(3, *tokens.shape, dtype=torch.float64)
+    figures = tokens.new_zeros(4, *tokens.shape, dtype=torch.float64)
     for j in range(tokens.shape[1]):
         target = warp(target_logits[:, j], j).softmax(-1, dtype=torch.float64)
+        drafted = tokens[:, j, None]
         if draft_probs is None:
-            draft = torch.zeros_like(target).scatter_(-1, tokens[:, j, None], 1.0)
+            draft = torch.zeros_like(target).scatter_(-1, drafted, 1.0)
         else:
             draft = draft_probs[:, j].double()
         if on_host:
             cost = emission_sums(rule, draft.cpu().numpy(), target.cpu().numpy(), xp=np)
         else:
             cost = emission_sums(rule, draft, target, xp=torch)
-        for i, figure in enumerate((cost.acceptance_rate, cost.total_variation, cost.kl_bound)):
-            costs[i, :, j] = torch.as_tensor(figure)
-    return Emission(*costs)
+        found = (cost.acceptance_rate, cost.total_variation, cost.kl_bound)
+        for i, figure in enumerate((*found, target.gather(-1, drafted).squeeze(-1))):
+            figures[i, :, j] = torch.as_tensor(figure)
+    return Emission(*figures[:3]), figures[3]
 
 
 def reads_one_number(rule: Rule) -> bool:
@@ -377,6 +398,7 @@ def check_shapes(
         "recover_uniforms": (batch,),
         "num_drafts": (batch,),
         "lossy": (batch, k),
+        "target_prob": (batch, k),
     }
     for name, tensor in others.items():
         if tensor is not None and tuple(tensor.shape) != wanted[name]:

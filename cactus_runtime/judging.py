@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 
@@ -87,7 +88,10 @@ def judge(
     costs = (cost.acceptance_rate, cost.total_variation, cost.kl_bound)
     logprobs = chosen.double() - normaliser
     packed = torch.cat([accepted, emitted, tokens, logprobs, *figures, *costs], dim=-1)
-    return [_outcome(row, k, count) for row, count in zip(packed.tolist(), counts, strict=True)]
+    return [
+        replace(_outcome(row, k, count), lawless=warp.lawless.get(i))
+        for i, (row, count) in enumerate(zip(packed.tolist(), counts, strict=True))
+    ]
 
 
 def _verifier(

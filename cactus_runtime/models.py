@@ -73,8 +73,8 @@ def eos_token_ids(
 ) -> frozenset[int]:
     """Tokens that end a text: those chosen, else the model's own, else the tokenizer's."""
     ids: Any = chosen
-    if ids is None and model.generation_config is not None:
-        ids = model.generation_config.eos_token_id
+    if ids is None:
+        ids = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
     if ids is None and tokenizer is not None:
         ids = tokenizer.eos_token_id
     if ids is None:

@@ -36,7 +36,8 @@ class Request:
     sampling : SamplingParams
         Applied to both models at every drafted and every verified position.
     max_new_tokens : int
-        Never passed, also inside a block.
+        Never passed, also inside a block: the last one is shortened to it, so that under another
+        number the last tokens of a sampled text may differ.
     seed : int, optional
         In [0, 2**64). Equal seeds give equal results; default a fresh one, told in the result.
     number : int

@@ -41,12 +41,15 @@ class Outcome:
         Of all drafted tokens, refused ones included.
     logprobs : list of float
         Of `tokens`, under the target itself.
+    lawless : int or None
+        The first position at which the processors left no token.
     """
 
     tokens: list[int]
     accepted: int
     verdicts: list[Verdict]
     logprobs: list[float]
+    lawless: int | None = None
 
     @property
     def finite(self) -> bool:
@@ -106,11 +109,17 @@ class Row:
 
     def commit(self, outcome: Outcome) -> list[Token]:
         """Append a block's tokens up to the one that ends the text."""
-        tokens, accepted, verdicts = outcome.tokens, outcome.accepted, outcome.verdicts
+        if outcome.lawless == 0:
+            raise ValueError(
+                f"the processors of request {self.streams.request} left no token to follow "
+                f"its {len(self.ids)} tokens"
+            )
+        accepted, verdicts = outcome.accepted, outcome.verdicts
+        tokens = outcome.tokens[: outcome.lawless]  # the next block begins where there is no law
         drafted = len(verdicts)
         last: Origin = "plain" if drafted == 0 else "bonus" if accepted == drafted else "recovered"
         emitted: list[Token] = []
-        for i, (token, logprob) in enumerate(zip(tokens, outcome.logprobs, strict=True)):
+        for i, (token, logprob) in enumerate(zip(tokens, outcome.logprobs, strict=False)):
             self.ids.append(token)
             reason = self._end(token)
             piece = self._text.push(token, last=reason is not None)
@@ -177,6 +186,7 @@ class BlockWarp:
         self._rows, self._role, self._drafts = rows, role, drafts
         self._samplings = distinct(row.request.sampling for row in rows)
         self._known: dict[tuple[int, int], torch.Tensor] = {}  # processed logits of row, position
+        self.lawless: dict[int, int] = {}  # of a row the first position where no token is left
 
     def __call__(self, logits: torch.Tensor, position: Position) -> torch.Tensor:
         logits = as_they_are(logits, position)
@@ -205,12 +215,11 @@ class BlockWarp:
         if (i, place) not in self._known:
             own = torch.tensor([row.ids], device=logits.device)
             ids: Any = torch.cat([own, self._drafts[i : i + 1, :place]], dim=1)
-            found = self._known[i, place] = processors(ids, logits.clone())
-            if not found.amax() > -torch.inf:
-                raise ValueError(
-                    f"the processors of request {row.streams.request} left no token to follow "
-                    f"its {ids.shape[1]} tokens"
-                )
+            found = processors(ids, logits.clone())
+            if not found.amax() > -torch.inf:  # an error where the text comes to that position
+                self.lawless[i] = min(place, self.lawless.get(i, place))
+                found = logits
+            self._known[i, place] = found
         return self._known[i, place]
 
 

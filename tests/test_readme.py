@@ -9,7 +9,7 @@ README = Path(__file__).parents[1] / "README.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=["theory", "runtime"])
+@pytest.mark.parametrize("example", EXAMPLES, ids=["theory", "runtime", "batch", "generate"])
 def test_an_example_of_the_readme_runs_and_prints(example, capsys):
     exec(compile(example, str(README), "exec"), {})
     assert capsys.readouterr().out.strip()

@@ -26,7 +26,7 @@ from cactus_runtime.verification import (
 )
 from cactus_theory.laws import Emission
 from cactus_theory.ledger import budget_stop
-from cactus_theory.rules import CandidateRule, Rule, SpeculativeSampling
+from cactus_theory.rules import Rule, SpeculativeSampling
 
 
 def judge(
@@ -69,7 +69,7 @@ def judge(
     if any(row.has_budget for row in rows):
         allowed = to_device(_allowed(rows, counts, cost), tokens.device)
         lossy = torch.arange(k, device=tokens.device) < allowed.unsqueeze(-1)
-        cost = _lossless_after(lossy, rule, cost, tokens, block)
+        cost = _lossless_after(lossy, cost, tokens, block)
     verifier = _verifier(rule, rows, logits, warp, target_prob)
     outcome = verifier(
         rule,
@@ -123,14 +123,10 @@ def _allowed(rows: Sequence[Row], counts: list[int], cost: Emission) -> list[int
 
 
 def _lossless_after(
-    lossy: torch.Tensor, rule: Rule, cost: Emission, tokens: torch.Tensor, block: dict
+    lossy: torch.Tensor, cost: Emission, tokens: torch.Tensor, block: dict
 ) -> Emission:
     """The cost where positions outside `lossy` are verified by plain speculative sampling."""
-    if isinstance(rule, CandidateRule):
-        # Lossless, a position accepts less by just what it would have cost ("gain = cost").
-        plain = cost.acceptance_rate - cost.total_variation
-    else:
-        plain = block_emission(SpeculativeSampling(), tokens, **block).acceptance_rate
+    plain = block_emission(SpeculativeSampling(), tokens, **block).acceptance_rate
     return Emission(
         torch.where(lossy, cost.acceptance_rate, plain),
         torch.where(lossy, cost.total_variation, 0.0),

@@ -28,11 +28,14 @@ lint: .venv/dev
 	.venv/bin/ruff format --check .
 	.venv/bin/pyright --pythonpath .venv/bin/python
 
-figure: .venv/test  # the README's pictures
+figure: .venv/test  # the README's pictures; that of a page needs a Chromium
 	.venv/bin/cactus curve --rules cactus,exact,safe,clamp,speculative --points 33 --plot docs/delta.png
 	.venv/bin/cactus curve --rules all --points 25 --pareto docs/pictures/pareto.png
 	.venv/bin/cactus optimum 0.5 0.5 --plot docs/pictures/granted.png
-	.venv/bin/cactus decode "river:" --pair tiny --seed 3 --delta 0.3 --html docs/pictures/decoded.html
+	mkdir -p build
+	.venv/bin/cactus decode "river:" --pair tiny --seed 3 --delta 0.3 --tokens 48 --html build/decoded.html
+	chromium --headless --no-sandbox --hide-scrollbars --window-size=860,640 \
+		--screenshot=docs/pictures/decoded.png build/decoded.html
 
 notebooks: .venv/test  # run them all; outputs are not kept
 	.venv/bin/python -m pytest --nbmake notebooks $(ARGS)

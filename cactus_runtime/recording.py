@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 import cactus_theory.recording
-from cactus_runtime.decode import Decoder
+from cactus_runtime.decoder import Decoder
 from cactus_runtime.pairs import Pair
 from cactus_runtime.request import Request
 from cactus_runtime.sampling import SamplingParams

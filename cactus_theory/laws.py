@@ -242,7 +242,7 @@ def emission_sums(rule: Rule, draft: Any, target: Any, *, xp: Any) -> Emission:
         divergence = kl_term(target, law - target, xp=xp).sum(-1)
         return Emission(xp.clip(kept.sum(-1), 0.0, 1.0), gain.sum(-1), divergence)
     if xp is np:
-        sums = np.empty((3, *draft.shape[:-1]))
+        sums: Any = np.empty((3, *draft.shape[:-1]))
         for position in np.ndindex(draft.shape[:-1]):
             over = np.flatnonzero(draft[position] > target[position])
             p, q = draft[position][over], target[position][over]

@@ -1,35 +1,39 @@
-"""Pictures of laws: laws in, axes out. Needs matplotlib (the extra ``plots``).
+"""Pictures of budgets and laws: laws in, axes out. Needs matplotlib (the extra ``plots``).
 
-Knows no model and no file; colours are safe for colour-blind readers.
+Knows no model and no file; colours are safe for colour-blind readers, and dashes tell lines apart.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from cactus_theory.divergences import kl
-from cactus_theory.laws import emission, output_law
-from cactus_theory.rules import Cactus, CactusExact, SpeculativeSampling
+from cactus_theory import _validate
+from cactus_theory._looks import LOOKS
+from cactus_theory.curves import Curve
+from cactus_theory.divergences import binary_kl
+from cactus_theory.laws import output_law
+from cactus_theory.optimum import exact_optimum, second_order_optimum
+from cactus_theory.rules import CactusSafe, Rule
 
-_COLOURS = {"second order (Cactus)": "#0072B2", "exact KL optimum": "#D55E00"}
-_RULES = {"second order (Cactus)": Cactus, "exact KL optimum": CactusExact}
+_SMALL: dict[str, Any] = {"fontsize": 7, "frameon": False}
+_DELTA = "budget of one candidate, delta (nats)"
 
 
-def delta_curves(draft: Any, target: Any, deltas: Any, *, axes: Any = None) -> Any:
-    """Draw acceptance and what is emitted against the budget, averaged over positions.
+def delta_curves(curves: Mapping[str, Curve], *, axes: Any = None) -> Any:
+    """Draw acceptance and what is emitted against the budget.
 
-    Left: the acceptance rate sum_x min(p, g). Right: the KL of the emitted law from the target
-    (solid, exact) and their total variation (dashed). The line KL = delta is drawn because the
-    emitted law is not bounded by it.
+    Left: the acceptance rate. Right: the KL of the emitted law from the target's. The line
+    KL = delta is drawn because the emitted law is not bounded by it; only that of clamp and
+    lenience is.
 
     Parameters
     ----------
-    draft, target : array_like, shape (N, V)
-        Laws at N positions.
-    deltas : array_like, shape (D,)
-        Budgets, positive, in nats.
+    curves : mapping of str to Curve
+        By the names of `cactus_theory.curves.FAMILIES`; of deltas > 0.
     axes : pair of matplotlib axes, optional
         Default: those of a new figure.
 
@@ -40,49 +44,278 @@ def delta_curves(draft: Any, target: Any, deltas: Any, *, axes: Any = None) -> A
     Raises
     ------
     ValueError
-        If the laws are not laws, or a budget is not positive and finite.
+        If a delta is 0, which a logarithmic axis has no place for.
 
     Examples
     --------
     >>> import matplotlib; matplotlib.use("agg")
-    >>> left, right = delta_curves([[0.7, 0.3]], [[0.5, 0.5]], [0.01, 0.1])
+    >>> from cactus_theory.curves import FAMILIES, curve
+    >>> found = curve(FAMILIES["cactus"], draft=[0.7, 0.3], target=[0.5, 0.5], deltas=[0.01, 0.1])
+    >>> left, right = delta_curves({"cactus": found})
     >>> left.get_xlabel()
     'budget of one candidate, delta (nats)'
     """
-    import matplotlib.pyplot as plt
-
-    deltas = np.asarray(deltas, dtype=np.float64)
-    if not (np.isfinite(deltas) & (deltas > 0)).all():
-        raise ValueError(f"deltas must be positive and finite, got {deltas.tolist()}")
-    if axes is None:
-        _, axes = plt.subplots(1, 2, figsize=(8.4, 3.3), layout="constrained")
-    left, right = axes
-    plain = emission(SpeculativeSampling(), draft=draft, target=target).acceptance_rate.mean()
-    left.axhline(plain, color="black", linestyle=":", label="plain speculative sampling")
-    for name, colour in _COLOURS.items():
-        rate, distance, divergence = _means(_RULES[name], draft, target, deltas)
-        left.plot(deltas, rate, color=colour, label=name)
-        right.plot(deltas, divergence, color=colour, label=f"KL (nats), {name}")
-        right.plot(deltas, distance, color=colour, linestyle="--", label=f"TV, {name}")
-    right.plot(deltas, deltas, color="gray", linewidth=0.8, label="KL = delta: no bound")
-    right.set_ylim(0, 1.05 * max(line.get_ydata().max() for line in right.lines[:-1]))
+    for found in curves.values():
+        if not (found.deltas > 0).all():
+            raise ValueError(f"deltas must be positive, got {found.deltas.tolist()}")
+    left, right = _pair(axes)
+    for key, found in curves.items():
+        left.plot(found.deltas, found.acceptance_rate, label=LOOKS[key].name, **_line(key))
+        right.plot(found.deltas, found.kl, **_line(key))
+    deltas = next(iter(curves.values())).deltas
+    right.plot(deltas, deltas, color="gray", linewidth=0.8, label="KL = delta")
+    top = max(found.kl[np.isfinite(found.kl)].max(initial=0) for found in curves.values())
+    right.set_ylim(0, 1.05 * top or 1.0)
     left.set_ylabel("acceptance rate")
-    right.set_ylabel("emitted law against target, per token")
+    right.set_ylabel("KL of the emitted law (nats)")
     for side in (left, right):
-        side.set_xscale("log")
-        side.set_xlabel("budget of one candidate, delta (nats)")
-        side.grid(alpha=0.3)
-        side.legend(fontsize=7, frameon=False)
+        _dress(side, _DELTA)
+    _legend(left, right, outside=axes is None)
     return left, right
 
 
-def _means(rule: type, draft: Any, target: Any, deltas: np.ndarray) -> np.ndarray:
-    """Mean acceptance rate, total variation and KL of what is emitted, for every budget."""
-    rows = []
-    for delta in deltas:
-        cost = emission(rule(delta), draft=draft, target=target)
-        law = output_law(rule(delta), draft=draft, target=target)
-        rows.append(
-            [cost.acceptance_rate.mean(), cost.total_variation.mean(), kl(law, target).mean()]
+def pareto(curves: Mapping[str, Curve], *, axes: Any = None) -> Any:
+    """Draw acceptance against what it costs in TV (left) and in KL (right), along every curve.
+
+    Higher is better. Families without a budget are points. No scheme is above the line of slope 1
+    in the left picture that starts at plain speculative sampling (gain = cost).
+
+    Parameters
+    ----------
+    curves : mapping of str to Curve
+    axes : pair of matplotlib axes, optional
+
+    Returns
+    -------
+    pair of matplotlib axes
+
+    Examples
+    --------
+    >>> import matplotlib; matplotlib.use("agg")
+    >>> from cactus_theory.curves import FAMILIES, curve
+    >>> found = curve(FAMILIES["cactus"], draft=[0.7, 0.3], target=[0.5, 0.5], deltas=[0.01, 0.1])
+    >>> left, right = pareto({"cactus": found})
+    >>> left.get_xlabel(), right.get_xlabel()
+    ('TV of the emitted law', 'KL of the emitted law (nats)')
+    """
+    left, right = _pair(axes)
+    for key, found in curves.items():
+        is_point = np.ptp(found.acceptance_rate) == 0
+        last = 1 if is_point else None
+        point = {"marker": "o", "linestyle": "none"} if is_point else {}
+        for side, spent in ((left, found.total_variation), (right, found.kl)):
+            rates = found.acceptance_rate[:last]
+            side.plot(spent[:last], rates, label=LOOKS[key].name, **_line(key) | point)
+    left.set_ylabel("acceptance rate")
+    for side, label in ((left, "TV"), (right, "KL")):
+        unit = " (nats)" if label == "KL" else ""
+        _dress(side, f"{label} of the emitted law{unit}", log=False)
+    _legend(left, outside=axes is None)
+    return left, right
+
+
+def granted(delta: float, *, axes: Any = None) -> Any:
+    """Draw the probability g granted to a drafted token, and the KL spent, against q.
+
+    Left: g of the exact optimum, of the second order and of the safe form. Right: the KL of each
+    candidate as a share of the budget; above 1 it is overspent.
+
+    Parameters
+    ----------
+    delta : float
+        Budget of one candidate, in nats; > 0.
+    axes : pair of matplotlib axes, optional
+
+    Returns
+    -------
+    pair of matplotlib axes
+
+    Raises
+    ------
+    ValueError, TypeError
+        If delta is not a positive number.
+
+    Examples
+    --------
+    >>> import matplotlib; matplotlib.use("agg")
+    >>> left, right = granted(0.5)
+    >>> bool(max(max(line.get_ydata()) for line in right.lines) > 1)  # the second order
+    True
+    """
+    if not _validate.budget("delta", delta) > 0:
+        raise ValueError(f"delta must be positive, got {delta!r}")
+    left, right = _pair(axes)
+    q = np.concatenate([np.geomspace(1e-8, 0.1, 200), np.linspace(0.1, 1 - 1e-9, 300)[1:]])
+    values = {
+        "exact": exact_optimum(q, delta).value,
+        "cactus": second_order_optimum(q, delta),
+        "safe": CactusSafe(delta).boost(q),
+    }
+    for key, value in values.items():
+        left.plot(q, value, label=LOOKS[key].name, **_line(key))
+        right.plot(q, binary_kl(value, q) / delta, **_line(key))
+    right.axhline(1, color="gray", linewidth=0.8, label="the budget")
+    left.set_ylabel("granted probability g")
+    right.set_ylabel("KL of the candidate / delta")
+    for side in (left, right):
+        _dress(side, "target probability q")
+    _legend(left, right, outside=axes is None)
+    left.set_title(f"delta = {delta:g} nats", fontsize=9)
+    return left, right
+
+
+def laws(rule: Rule, *, draft: Any, target: Any, tokens: int = 12, axes: Any = None) -> Any:
+    """Draw the draft's, the target's and the emitted law at one position, as bars.
+
+    Parameters
+    ----------
+    rule : Rule
+    draft, target : array_like, shape (V,)
+        Laws p and q.
+    tokens : int
+        Of the largest p or q, as many are drawn.
+    axes : matplotlib axes, optional
+
+    Returns
+    -------
+    matplotlib axes
+
+    Examples
+    --------
+    >>> import matplotlib; matplotlib.use("agg")
+    >>> from cactus_theory import Cactus
+    >>> axes = laws(Cactus(0.1), draft=[0.7, 0.3], target=[0.5, 0.5])
+    >>> [float(patch.get_height()) for patch in axes.patches][:4]
+    [0.7, 0.3, 0.5, 0.5]
+    """
+    draft, target = _validate.law_pair(draft=draft, target=target)
+    emitted = output_law(rule, draft=draft, target=target)
+    shown = np.argsort(-np.maximum(draft, target), kind="stable")[:tokens]
+    axes = _single(axes)
+    bars = (("draft p", draft, "#E69F00"), ("target q", target, "#0072B2"))
+    for i, (name, law, colour) in enumerate((*bars, ("emitted", emitted, "#000000"))):
+        places = np.arange(shown.size) + 0.27 * (i - 1)
+        axes.bar(places, law[shown], width=0.27, color=colour, label=name)
+    axes.set_title(f"{rule}", fontsize=9)
+    axes.set_ylabel("probability")
+    _dress(axes, "token, by rank", log=False)
+    axes.legend(**_SMALL)
+    return axes
+
+
+def ledger(charges: Mapping[str, Sequence[float]], *, axes: Any = None) -> Any:
+    """Draw running sums of what tokens were charged.
+
+    Parameters
+    ----------
+    charges : mapping of str to sequence of float
+        By what is charged, with its unit, such as "KL bound (nats)".
+    axes : matplotlib axes, optional
+
+    Returns
+    -------
+    matplotlib axes
+
+    Examples
+    --------
+    >>> import matplotlib; matplotlib.use("agg")
+    >>> ledger({"TV": [0.25, 0.0, 0.5]}).lines[0].get_ydata().tolist()
+    [0.0, 0.25, 0.25, 0.75]
+    """
+    axes = _single(axes)
+    looks = (LOOKS["cactus"], LOOKS["exact"], LOOKS["safe"])
+    for (name, charged), look in zip(charges.items(), looks, strict=False):
+        sums = np.concatenate([[0.0], np.cumsum(charged)])
+        axes.step(np.arange(sums.size), sums, where="post", color=look.colour, label=name)
+    axes.set_ylabel("charged so far")
+    _dress(axes, "tokens emitted", log=False)
+    axes.legend(**_SMALL)
+    return axes
+
+
+def counts(observed: Any, expected: Any, *, names: Sequence[str] = (), axes: Any = None) -> Any:
+    """Draw what a sampler drew beside what a law expects, with four standard deviations.
+
+    Parameters
+    ----------
+    observed : array_like, shape (V,)
+        Counts.
+    expected : array_like, shape (V,)
+        The law.
+    names : sequence of str, optional
+        Of the tokens.
+    axes : matplotlib axes, optional
+
+    Returns
+    -------
+    matplotlib axes
+
+    Raises
+    ------
+    ValueError
+        If `expected` is no law, or the shapes differ.
+
+    Examples
+    --------
+    >>> import matplotlib; matplotlib.use("agg")
+    >>> counts([48, 52], [0.5, 0.5]).get_ylabel()
+    'draws'
+    """
+    law, observed = _validate.law("expected", expected), np.asarray(observed)
+    if law.shape != observed.shape:
+        raise ValueError(
+            f"observed and expected must have one shape, got {observed.shape} and {law.shape}"
         )
-    return np.array(rows).T
+    axes = _single(axes)
+    total = observed.sum()
+    places = np.arange(law.size)
+    axes.bar(places, observed, color=LOOKS["one-level"].colour, label="drawn")
+    deviation = 4 * np.sqrt(total * law * (1 - law))
+    axes.errorbar(
+        places, total * law, deviation, fmt="_", color="black", label="expected, 4 deviations"
+    )
+    if names:
+        axes.set_xticks(places, names)
+    axes.set_ylabel("draws")
+    _dress(axes, "token", log=False)
+    axes.legend(**_SMALL)
+    return axes
+
+
+def _line(key: str) -> dict[str, Any]:
+    look = LOOKS[key]
+    return {"color": look.colour, "linestyle": (0, look.dash) if look.dash else "-"}
+
+
+def _pair(axes: Any) -> Any:
+    if axes is not None:
+        return axes
+    import matplotlib.pyplot as plt
+
+    return plt.subplots(1, 2, figsize=(8.4, 3.6), layout="constrained")[1]
+
+
+def _single(axes: Any) -> Any:
+    if axes is not None:
+        return axes
+    import matplotlib.pyplot as plt
+
+    return plt.subplots(figsize=(5.6, 3.3), layout="constrained")[1]
+
+
+def _dress(axes: Any, label: str, *, log: bool = True) -> None:
+    """Label, scale and grid."""
+    if log:
+        axes.set_xscale("log")
+    axes.set_xlabel(label)
+    axes.grid(alpha=0.3)
+
+
+def _legend(*sides: Any, outside: bool) -> None:
+    """One legend of all lines: below the pictures, or in the first of somebody's axes."""
+    found = [side.get_legend_handles_labels() for side in sides]
+    handles, labels = (list(chain(*lists)) for lists in zip(*found, strict=True))
+    if outside:
+        sides[0].figure.legend(handles, labels, loc="outside lower center", ncols=4, **_SMALL)
+    else:
+        sides[0].legend(handles, labels, **_SMALL)

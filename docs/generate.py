@@ -27,8 +27,16 @@ EXPORTS = {"cactus_runtime": "cactus_runtime._exports"}  # where not in __init__
 ALSO = {
     "cactus_theory": {
         "cactus_theory.specification": ["verify"],
-        "cactus_theory.plots": ["delta_curves"],
-    }
+        "cactus_theory.recording": [
+            "record_laws",
+            "load_laws",
+            "RecordedLaws",
+            "RecordingErrors",
+        ],
+        "cactus_theory.curves": ["curve", "Curve"],
+        "cactus_theory.plots": ["delta_curves", "pareto", "granted", "laws", "ledger", "counts"],
+    },
+    "cactus_runtime": {"cactus_runtime.recording": ["record_laws"]},
 }
 COLUMNS = {
     "accepts": "keeps n with chance",

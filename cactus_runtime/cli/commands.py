@@ -1,0 +1,155 @@
+"""All commands by name, and how what goes wrong is told. A command is loaded when it is called."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NamedTuple
+
+import click
+
+
+class Entry(NamedTuple):
+    """Where a command lives, what it does, and whether it reads its own arguments."""
+
+    where: str  # "module:name"
+    help: str
+    forwards: bool = False  # to a function from arguments to an exit status
+
+
+COMMANDS = {
+    "decode": Entry("cactus_runtime.cli.decode:decode", "Decode a prompt, with its account."),
+    "record": Entry("cactus_runtime.cli.record:record", "Record laws of a model pair in a file."),
+    "curve": Entry(
+        "cactus_runtime.cli.curve:curve", "What rules accept and emit against delta, as recorded."
+    ),
+    "optimum": Entry(
+        "cactus_runtime.cli.optimum:optimum", "What each form of Cactus grants to one token."
+    ),
+    "check": Entry("proofs_check.__main__:main", "Verify the theorems by machine.", forwards=True),
+    "bench": Entry("cactus_runtime.bench.__main__:main", "Time the decoder.", forwards=True),
+    "bench-theory": Entry("cactus_theory.bench:main", "Time the theory.", forwards=True),
+}
+
+
+class _Lazy(click.Group):
+    """Lists commands by their entries, and loads the one that is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        entry = COMMANDS.get(cmd_name)
+        return None if entry is None else click.Command(cmd_name, help=entry.help)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        if name is not None and command is not None:
+            command = _load(name, COMMANDS[name])
+        return name, command, rest
+
+
+def _load(name: str, entry: Entry) -> click.Command:
+    module, _, attribute = entry.where.partition(":")
+    found = getattr(import_module(module), attribute)
+    if not entry.forwards:
+        return found
+    settings = {"ignore_unknown_options": True, "allow_extra_args": True}
+
+    @click.command(name, context_settings=settings, add_help_option=False)
+    @click.pass_context
+    def forward(ctx: click.Context) -> int:
+        return found(ctx.args)
+
+    return forward
+
+
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="cactus-speculative", prog_name="cactus")
+def cactus() -> None:
+    """Speculative decoding under a divergence budget, and what it costs.
+
+    \b
+    A first tour:
+      cactus optimum 1e-4 1.0              what the budget grants to one token
+      cactus curve                         rules against delta, on recorded laws
+      cactus curve --html curve.html       the same with a slider
+      cactus decode "river:" --pair tiny   decode, tokens coloured by origin
+      cactus record --pair tiny -o my.npz  record laws of a pair
+      cactus curve my.npz                  ... and explore them without it
+      cactus check --quick                 the theorems, verified by machine
+
+    decode, record and bench need the extra "runtime", check needs "proofs", and pictures need
+    "plots".
+
+    \b
+    Exit status:
+      0    done
+      1    a claim has an unexpected verdict, or the reader of a pipe has gone
+      2    bad usage, bad input, or something is not installed
+      130  interrupted
+
+    \b
+    Completion, for bash (or zsh_source, fish_source):
+      eval "$(_CACTUS_COMPLETE=bash_source cactus)"
+    """
+
+
+def run(arguments: Sequence[str] | None) -> int:
+    """Run the command line; what goes wrong is told in one sentence on stderr.
+
+    Parameters
+    ----------
+    arguments : sequence of str or None
+        None: those of the process.
+
+    Returns
+    -------
+    int
+        The exit status, see `cactus_runtime.cli.main`.
+
+    Examples
+    --------
+    >>> run(["optimum", "2.0", "0.1"])
+    2
+    """
+    args = None if arguments is None else list(arguments)
+    try:
+        return cactus.main(args, prog_name="cactus", standalone_mode=False) or 0
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return 2
+    except click.UsageError as error:
+        path = error.ctx.command_path if error.ctx else "cactus"
+        return _refuse(f"{error.format_message()} (see: {path} --help)")
+    except (click.Abort, KeyboardInterrupt):
+        return 130
+    except ModuleNotFoundError as missing:
+        return _refuse(_how_to_install(missing))
+    except (click.ClickException, ValueError, TypeError, OSError) as error:
+        return _refuse(str(error))
+    except SystemExit as stopped:  # of a command that parses its own arguments
+        return stopped.code if isinstance(stopped.code, int) else int(stopped.code is not None)
+
+
+_EXTRAS = {
+    "torch": "runtime",
+    "transformers": "runtime",
+    "rich": "runtime",
+    "matplotlib": "plots",
+}
+
+
+def _how_to_install(missing: ModuleNotFoundError) -> str:
+    extra = _EXTRAS.get(missing.name or "")
+    if extra is None:
+        return str(missing)
+    return f"this needs {missing.name}: pip install 'cactus-speculative[{extra}]'"
+
+
+def _refuse(told: str) -> int:
+    print(f"cactus: {' '.join(told.split())}", file=sys.stderr)
+    return 2

@@ -1,0 +1,138 @@
+"""``cactus curve``: what rules accept and emit against delta, on recorded laws."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from cactus_runtime.cli.page import curve_page
+from cactus_runtime.cli.picture import FILE, draw
+from cactus_theory._looks import LOOKS
+from cactus_theory.curves import FAMILIES, Curve
+from cactus_theory.curves import curve as trace
+from cactus_theory.recording import RecordedLaws, load_laws
+
+DEFAULT = "cactus,exact,safe,lenience,mixture,speculative"
+
+
+@click.command()
+@click.argument("file", required=False, type=FILE)
+@click.option("--rules", default=DEFAULT, show_default=True, help="Names with commas, or: all.")
+@click.option("--from", "first", type=float, default=1e-3, show_default=True, help="Least delta.")
+@click.option("--to", "last", type=float, default=10.0, show_default=True, help="Largest delta.")
+@click.option("--points", type=click.IntRange(2), default=17, show_default=True, help="Deltas.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV instead of a table.")
+@click.option("--plot", type=FILE, help="Draw them: .png, .svg or .pdf (needs matplotlib).")
+@click.option("--pareto", type=FILE, help="Draw acceptance against TV and KL, likewise.")
+@click.option("--html", type=FILE, help="Write a page with a slider; it needs no server.")
+def curve(
+    file: Path | None,
+    rules: str,
+    first: float,
+    last: float,
+    points: int,
+    as_csv: bool,
+    plot: Path | None,
+    pareto: Path | None,
+    html: Path | None,
+) -> None:
+    """Acceptance, TV and KL of what rules emit, against delta, on the laws recorded in FILE.
+
+    Without FILE, on the laws of the tiny pair that come with cactus. Every figure is a mean over
+    the recorded positions; divergences are of the emitted law from the target's, KL in nats. Delta
+    does not bound them; only of clamp and lenience it bounds the KL. Rules:
+
+    \b
+    cactus, exact, safe    the forms of Cactus; delta is the budget of one candidate
+    one-level              Cactus with the recovery of least KL
+    clamp                  the most acceptance for KL(emitted) <= delta
+    lenience, mixture      of parameter exp(-delta)
+    speculative, typical, top-k    free of delta
+
+    \b
+    Examples:
+      cactus curve
+      cactus curve my.npz --rules cactus,clamp --csv > curves.csv
+      cactus curve --rules all --pareto pareto.png --html curves.html
+    """
+    names = _names(rules)
+    if not 0 < first < last:
+        raise click.UsageError(f"--from and --to must be 0 < from < to, got {first:g} and {last:g}")
+    laws = load_laws(file)
+    curves = _traced(laws, names, np.geomspace(first, last, points))
+    if as_csv:
+        _write_csv(curves)
+    elif plot is pareto is html is None:
+        _write_table(laws, curves)
+    for path, picture in ((plot, "delta_curves"), (pareto, "pareto")):
+        if path is not None:
+            draw(path, picture, curves)
+    if html is not None:
+        html.write_text(curve_page(curves, about=_told(laws)), encoding="utf-8")
+        click.echo(f"wrote {html}", err=True)
+
+
+def _names(rules: str) -> list[str]:
+    names = list(FAMILIES) if rules == "all" else [name.strip() for name in rules.split(",")]
+    for name in names:
+        if name not in FAMILIES:
+            raise click.UsageError(
+                f"--rules must be of {', '.join(FAMILIES)}, or all, got {name!r}"
+            )
+    return list(dict.fromkeys(names))
+
+
+def _traced(laws: RecordedLaws, names: list[str], deltas: np.ndarray) -> dict[str, Curve]:
+    """Curves by name; on a terminal, with their progress."""
+    with click.progressbar(
+        names, label="curves", file=sys.stderr, hidden=not sys.stderr.isatty()
+    ) as progress:
+        return {
+            name: trace(FAMILIES[name], draft=laws.draft, target=laws.target, deltas=deltas)
+            for name in progress
+        }
+
+
+def _told(laws: RecordedLaws) -> str:
+    """Where the laws are from and how exact their figures are."""
+    about, errors = laws.about, laws.errors
+    pair = f" of the pair {about['pair']}" if about.get("pair") else ""
+    warm = f" at temperature {about['temperature']}" if "temperature" in about else ""
+    return (
+        f"Means over {len(laws)} positions{pair}{warm}. For rules with candidates, recording "
+        f"moved acceptance and TV by at most {errors.acceptance_rate.mean():.1g} and KL by at most "
+        f"{errors.kl.mean():.1g} nats."
+    )
+
+
+def _rows(curves: Mapping[str, Curve]) -> list[tuple[Any, ...]]:
+    """Name, delta, acceptance rate, TV and KL."""
+    return [
+        (name, *(float(x) for x in row))
+        for name, c in curves.items()
+        for row in zip(c.deltas, c.acceptance_rate, c.total_variation, c.kl, strict=True)
+    ]
+
+
+def _write_csv(curves: Mapping[str, Curve]) -> None:
+    lines = csv.writer(sys.stdout, lineterminator="\n")
+    lines.writerow(["rule", "delta_nats", "acceptance_rate", "total_variation", "kl_nats"])
+    lines.writerows(_rows(curves))
+
+
+def _write_table(laws: RecordedLaws, curves: Mapping[str, Curve]) -> None:
+    click.echo(_told(laws))
+    seen = ""
+    for name, delta, *figures in _rows(curves):
+        if name != seen:
+            click.echo(f"\n{LOOKS[name].name}")
+            click.echo(f"{'delta (nats)':>14}{'acceptance':>12}{'TV':>10}{'KL (nats)':>12}")
+            seen = name
+        accepted, distance, divergence = figures
+        click.echo(f"{delta:>14.4g}{accepted:>12.4f}{distance:>10.4f}{divergence:>12.5f}")

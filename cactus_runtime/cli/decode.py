@@ -1,0 +1,175 @@
+"""``cactus decode``: a prompt in, text and its account out."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+import click
+
+from cactus_theory.rules import Cactus, CactusExact, CactusSafe, SpeculativeSampling
+
+if TYPE_CHECKING:
+    from cactus_runtime.statistics import DecodeResult
+
+PAIRS = ("smollm2", "tiny")  # here too, for help and completion without model code
+RULES = {
+    "cactus": Cactus,
+    "exact": CactusExact,
+    "safe": CactusSafe,
+    "speculative": lambda delta: SpeculativeSampling(),
+}
+INTERRUPTED = 130
+
+
+@click.command()
+@click.argument("prompt", required=False)
+@click.option("--file", type=click.File(encoding="utf-8"), help="Read the prompt; - is stdin.")
+@click.option(
+    "--pair", type=click.Choice(PAIRS), default="smollm2", show_default=True, help="Models."
+)
+@click.option("--target", help="A folder or hub name instead of a pair.")
+@click.option("--draft", help="A smaller model of the same tokenizer, for --target.")
+@click.option("--device", help="Where models named by --target are put; default cpu.")
+@click.option(
+    "--rule", type=click.Choice(list(RULES)), default="cactus", show_default=True, help="Rule."
+)
+@click.option("--delta", default=0.1, show_default=True, help="Budget of one candidate, nats.")
+@click.option("--drafts", default=2, show_default=True, help="Drafted tokens per target pass.")
+@click.option("--tokens", default=96, show_default=True, help="Most tokens to decode.")
+@click.option("--temperature", default=0.7, show_default=True, help="Of both models.")
+@click.option("--top-k", type=int, help="Keep the k most probable tokens.")
+@click.option("--top-p", default=1.0, show_default=True, help="Keep this mass of tokens.")
+@click.option("--seed", type=int, help="Repeats a run.")
+@click.option("--max-kl", default=float("inf"), help="Budget of the whole text, nats.")
+@click.option("--max-tv", default=float("inf"), help="Budget of the whole text, total variation.")
+@click.option("--raw", is_flag=True, help="Use no chat template.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and no text.")
+@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a page.")
+@click.option("--quiet", is_flag=True, help="Leave out the account on stderr.")
+def decode(
+    prompt: str | None,
+    file: TextIO | None,
+    pair: str,
+    target: str | None,
+    draft: str | None,
+    device: str | None,
+    rule: str,
+    delta: float,
+    drafts: int,
+    tokens: int,
+    temperature: float,
+    top_k: int | None,
+    top_p: float,
+    seed: int | None,
+    max_kl: float,
+    max_tv: float,
+    raw: bool,
+    as_json: bool,
+    html: Path | None,
+    quiet: bool,
+) -> int:
+    """Decode PROMPT, stream the text, and say what it cost.
+
+    The prompt is the argument, or --file, or what is piped in. Text goes to stdout (coloured by
+    origin on a terminal), the account to stderr. Ctrl-C ends the text early; what there is by then
+    is accounted for, and the exit status is 130.
+
+    \b
+    Examples:
+      cactus decode "Why is the sky blue?"
+      echo "river:" | cactus decode --pair tiny --delta 0.5 --html page.html
+      cactus decode "dog:" --pair tiny --max-kl 1 --json | jq .total_variation
+    """
+    if draft is not None and target is None:
+        raise click.UsageError("--draft needs --target; a pair has its own draft")
+    text = _prompt(prompt, file)
+    from rich.console import Console
+
+    from cactus_runtime import Decoder, Request, SamplingParams, html_page
+    from cactus_runtime.render import colour
+
+    request = Request(
+        text,
+        rule=RULES[rule](delta),
+        num_draft_tokens=drafts,
+        sampling=SamplingParams(temperature=temperature, top_k=top_k, top_p=top_p),
+        max_new_tokens=tokens,
+        seed=seed,
+        max_kl=max_kl,
+        max_total_variation=max_tv,
+    )
+    decoder = Decoder(target or pair, draft=draft, device=device)
+    if getattr(decoder.tokenizer, "chat_template", None) and not raw:
+        request = dataclasses.replace(request, prompt=[{"role": "user", "content": text}])
+    console = Console(highlight=False)
+    result = decoder.stream(request).finish(
+        None if as_json else lambda token: console.print(colour(token), end="", soft_wrap=True)
+    )
+    click.echo(json.dumps(record(result)) if as_json else "")
+    if not quiet and not as_json:
+        click.echo(f"\n{result}", err=True)
+    if html is not None:
+        html.write_text(html_page(result), encoding="utf-8")
+        click.echo(f"wrote {html}", err=True)
+    return INTERRUPTED if result.finish_reason == "interrupted" else 0
+
+
+def record(result: DecodeResult) -> dict[str, Any]:
+    """A result as JSON writes it; infinite or undefined figures are null.
+
+    Parameters
+    ----------
+    result : DecodeResult
+
+    Returns
+    -------
+    dict
+
+    Examples
+    --------
+    >>> from cactus_runtime import decode
+    >>> told = record(decode("tiny", "dog:", max_new_tokens=3, seed=1))
+    >>> len(told["tokens"]), sorted(told["tokens"][0])
+    (3, ['id', 'logprob', 'origin', 'text', 'verdict'])
+    """
+    return _finite(
+        {
+            "text": result.text,
+            "rule": f"{result.rule}",
+            "seed": result.seed,
+            "finish_reason": result.finish_reason,
+            "prompt_tokens": result.prompt_tokens,
+            "acceptance_rate": result.acceptance_rate,
+            "block_efficiency": result.block_efficiency,
+            "total_variation": result.total_variation,
+            "kl_bound_nats": result.kl_bound,
+            "tokens_per_second": result.tokens_per_second,
+            "warnings": list(result.warnings),
+            "tokens": [dataclasses.asdict(token) for token in result.trace],
+        }
+    )
+
+
+def _finite(item: Any) -> Any:
+    if isinstance(item, dict):
+        return {key: _finite(value) for key, value in item.items()}
+    if isinstance(item, list):
+        return [_finite(value) for value in item]
+    return None if isinstance(item, float) and not abs(item) < float("inf") else item
+
+
+def _prompt(argument: str | None, file: TextIO | None) -> str:
+    if argument is not None and file is not None:
+        raise click.UsageError("give the prompt as an argument or as --file, not both")
+    if argument is not None:
+        return argument
+    if file is None and sys.stdin.isatty():
+        raise click.UsageError("there is no prompt: give it as an argument, as --file, or pipe it")
+    text = (file or sys.stdin).read().removesuffix("\n")
+    if not text:
+        raise click.UsageError("the prompt is empty")
+    return text

@@ -1,0 +1,86 @@
+"""``cactus optimum``: the probability granted to one token, by each form of the rule."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cactus_runtime.cli.picture import FILE, draw
+from cactus_theory.divergences import binary_kl
+from cactus_theory.optimum import exact_optimum, second_order_optimum
+from cactus_theory.rules import CactusSafe
+
+
+@click.command()
+@click.argument("target_prob", metavar="Q", type=float)
+@click.argument("delta", type=float)
+@click.option("--json", "as_json", is_flag=True, help="One line of JSON instead of a table.")
+@click.option("--plot", type=FILE, help="Also draw g and the KL spent against q, at DELTA.")
+def optimum(target_prob: float, delta: float, as_json: bool, plot: Path | None) -> None:
+    """What a budget of DELTA nats grants to a drafted token of target probability Q.
+
+    \b
+    exact         the largest g with KL(Bernoulli(g) || Bernoulli(q)) <= delta
+    second order  min(q + sqrt(2 delta q (1-q)), 1), the rule of the paper
+    safe          min(q + sqrt((e^delta - 1) q (1-q)), 1), never beyond delta
+
+    The gap is exact less second order: negative where the second order overspends. The budget is
+    one candidate's, and bounds nothing of what is emitted.
+
+    \b
+    Example: cactus optimum 1e-4 1.0
+    """
+    found = granted(target_prob, delta)
+    if as_json:
+        click.echo(json.dumps({"target_prob": target_prob, "delta": delta} | found))
+    else:
+        _write_table(target_prob, delta, found)
+    if plot is not None:
+        draw(plot, "granted", delta)
+
+
+def _write_table(target_prob: float, delta: float, found: dict[str, float]) -> None:
+    click.echo(f"q = {target_prob:g}, delta = {delta:g} nats\n")
+    click.echo(f"{'':<14}{'g':>12}{'KL spent':>12}")
+    for name in ("exact", "second_order", "safe"):
+        spent = found[f"{name}_kl"]
+        click.echo(f"{name.replace('_', ' '):<14}{found[name]:>12.6g}{spent:>12.6g}")
+    click.echo(f"{'gap':<14}{found['gap']:>12.6g}")
+
+
+def granted(target_prob: float, delta: float) -> dict[str, float]:
+    """The figures of the command: g of each form, the KL it spends in nats, and the gap.
+
+    Parameters
+    ----------
+    target_prob : float
+        q, in [0, 1].
+    delta : float
+        Budget of one candidate, in nats.
+
+    Returns
+    -------
+    dict of str to float
+
+    Raises
+    ------
+    ValueError, TypeError
+        If they are not.
+
+    Examples
+    --------
+    >>> found = granted(1e-4, 1.0)
+    >>> round(found["exact"], 4), round(found["second_order"], 4), round(found["gap"], 4)
+    (0.1555, 0.0142, 0.1412)
+    """
+    exact = exact_optimum(target_prob, delta)
+    values: dict[str, Any] = {
+        "exact": exact.value,
+        "second_order": second_order_optimum(target_prob, delta),
+        "safe": CactusSafe(delta).boost(target_prob),
+    }
+    spent = {f"{name}_kl": binary_kl(g, target_prob) for name, g in values.items()}
+    return {name: float(x) for name, x in (values | {"gap": exact.gap} | spent).items()}

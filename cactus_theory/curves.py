@@ -1,0 +1,118 @@
+"""What a family of rules accepts, emits and costs against its budget, averaged over positions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from cactus_theory import _validate
+from cactus_theory.divergences import kl, total_variation
+from cactus_theory.laws import output_law
+from cactus_theory.rules import (
+    Cactus,
+    CactusExact,
+    CactusSafe,
+    Clamp,
+    Lenience,
+    Mixture,
+    OneLevelRecovery,
+    Rule,
+    SpeculativeSampling,
+    TopKAcceptance,
+    TypicalAcceptance,
+)
+
+Family = Callable[[float], Rule]
+
+# delta is the budget of one candidate for the first four, of the emitted law for the clamp, and
+# what lenience guarantees (KL <= log(1/l)); it is a mere parameter of the mixture, and the rest
+# do not depend on it.
+FAMILIES: Mapping[str, Family] = MappingProxyType(
+    {
+        "cactus": Cactus,
+        "exact": CactusExact,
+        "safe": CactusSafe,
+        "one-level": lambda delta: OneLevelRecovery(Cactus(delta)),
+        "clamp": Clamp,
+        "lenience": lambda delta: Lenience(math.exp(-delta)),
+        "mixture": lambda delta: Mixture(math.exp(-delta)),
+        "speculative": lambda delta: SpeculativeSampling(),
+        "typical": lambda delta: TypicalAcceptance(),
+        "top-k": lambda delta: TopKAcceptance(10),
+    }
+)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Means over positions, for every budget.
+
+    Attributes
+    ----------
+    deltas : float64 array, shape (D,)
+        In nats.
+    acceptance_rate, total_variation : float64 array, shape (D,)
+        Chance that a drafted token passes, and TV(out, q).
+    kl : float64 array, shape (D,)
+        KL(out || q) of the emitted law, in nats; exact, and not bounded by delta.
+
+    Examples
+    --------
+    >>> found = curve(Cactus, draft=[0.75, 0.25], target=[0.5, 0.5], deltas=[0.0, 0.02])
+    >>> isinstance(found, Curve), found.acceptance_rate
+    (True, array([0.75, 0.85]))
+    """
+
+    deltas: np.ndarray
+    acceptance_rate: np.ndarray
+    total_variation: np.ndarray
+    kl: np.ndarray
+
+
+def curve(family: Family, *, draft: Any, target: Any, deltas: Any) -> Curve:
+    """Acceptance rate, TV and KL of the emitted law under ``family(delta)``, for every delta.
+
+    Parameters
+    ----------
+    family : callable
+        From a budget to a rule, such as ``Cactus``, or one of `FAMILIES`.
+    draft, target : array_like, shape (..., V)
+        Laws p and q; means are taken over all positions.
+    deltas : array_like, shape (D,)
+        Budgets in nats.
+
+    Returns
+    -------
+    Curve
+
+    Raises
+    ------
+    ValueError
+        If a law is not one, or `deltas` are not budgets of shape (D,), D >= 1.
+
+    Examples
+    --------
+    >>> found = curve(Clamp, draft=[0.75, 0.25], target=[0.5, 0.5], deltas=[0.01, 0.02])
+    >>> found.kl.round(6)
+    array([0.01, 0.02])
+    """
+    deltas = _validate.budgets("deltas", deltas)
+    if deltas.ndim != 1 or deltas.size == 0:
+        raise ValueError(f"deltas must have shape (D,), D >= 1, got shape {deltas.shape}")
+    draft, target = _validate.law_pair(draft=draft, target=target)
+    rules = [family(float(delta)) for delta in deltas]
+    means = {rule: _means(rule, draft, target) for rule in dict.fromkeys(rules)}
+    return Curve(deltas, *np.array([means[rule] for rule in rules]).T)
+
+
+def _means(rule: Rule, draft: np.ndarray, target: np.ndarray) -> list[float]:
+    kept = rule.accepted_mass(*np.broadcast_arrays(draft, target))
+    law = output_law(rule, draft=draft, target=target)
+    law = law / law.sum(axis=-1, keepdims=True)  # sums of many roundings
+    figures = (kept.sum(axis=-1), total_variation(law, target), kl(law, target))
+    return [float(np.mean(figure)) for figure in figures]

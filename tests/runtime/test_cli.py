@@ -1,0 +1,404 @@
+"""The command ``cactus``: what it prints, how it fails, pipes and interruption."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cactus_runtime import decode as decode_text
+from cactus_runtime.cli import main
+from cactus_runtime.cli.commands import COMMANDS
+from cactus_runtime.cli.decode import PAIRS
+from cactus_runtime.pairs import PAIRS as ALL_PAIRS
+from cactus_theory import Cactus, exact_optimum, optimum_gap, second_order_optimum
+from cactus_theory.curves import FAMILIES, curve
+from cactus_theory.recording import load_laws
+
+START = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # it may start ignored
+for name in {blocked!r}: sys.modules[name] = None
+from cactus_runtime.cli import main
+status = main({arguments!r})
+unwanted = {unwanted!r} & set(sys.modules)
+assert not unwanted, unwanted
+sys.exit(status)
+"""
+MODELS = {"torch", "transformers"}
+EVERYTHING = MODELS | {"sympy", "flint", "matplotlib"}
+
+
+def start(arguments, *, blocked=(), unwanted=frozenset(), **options) -> subprocess.Popen:
+    code = START.format(
+        blocked=list(blocked), arguments=list(arguments), unwanted=set(unwanted) - set(blocked)
+    )
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        [sys.executable, "-c", code], stdout=pipe, stderr=pipe, stdin=subprocess.DEVNULL, **options
+    )
+
+
+def call(arguments, **options) -> tuple[int, str, str]:
+    process = start(arguments, **options)
+    out, err = process.communicate(timeout=120)
+    return process.returncode, out.decode(), err.decode()
+
+
+def test_the_help_lists_every_command_with_what_it_does(capsys):
+    assert main(["--help"]) == 0
+    told = capsys.readouterr().out
+    for name, entry in COMMANDS.items():
+        assert f"  {name} " in told
+        assert entry.help in told
+
+
+def test_no_argument_shows_the_help_and_counts_as_bad_usage(capsys):
+    assert main([]) == 2
+    assert "A first tour" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_where_it_is_said_to_be_and_explains_itself(name, capsys):
+    module, _, attribute = COMMANDS[name].where.partition(":")
+    assert callable(getattr(import_module(module), attribute))
+    assert main([name, "--help"]) == 0
+    told = capsys.readouterr().out
+    assert told.lower().startswith("usage:")
+    assert COMMANDS[name].forwards or "cactus " + name in told.partition("Example")[2] + told
+
+
+def test_the_names_of_pairs_are_those_of_the_runtime():
+    assert sorted(PAIRS) == sorted(ALL_PAIRS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "unwanted"),
+    [
+        (["--help"], EVERYTHING),
+        (["decode", "--help"], EVERYTHING),
+        (["record", "--help"], EVERYTHING),
+        (["optimum", "0.1", "1"], EVERYTHING),
+        (["curve", "--points", "2", "--rules", "cactus"], EVERYTHING),
+        (["check", "--only", "corollary-5"], MODELS),
+    ],
+    ids=" ".join,
+)
+def test_what_needs_no_model_runs_without_torch_and_loads_nothing_it_does_not_use(
+    arguments, unwanted
+):
+    status, out, err = call(arguments, blocked=MODELS, unwanted=unwanted)
+    assert (status, err) == (0, "")
+    assert out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "blocked", "extra"),
+    [
+        (["decode", "dog:"], ["torch"], "runtime"),
+        (["record", "-o", "x.npz"], ["transformers"], "runtime"),
+        (["bench"], ["torch"], "runtime"),
+        (["curve", "--points", "2", "--rules", "safe", "--plot", "x.png"], ["matplotlib"], "plots"),
+        (["optimum", "0.1", "1"], ["click"], "cli"),
+        (["check"], ["sympy"], "proofs"),
+    ],
+    ids=lambda item: item[0] if isinstance(item, list) else item,
+)
+def test_where_packages_are_missing_it_says_what_to_install(arguments, blocked, extra, tmp_path):
+    status, out, err = call(arguments, blocked=blocked, cwd=tmp_path)
+    assert (status, out) == (2, "")
+    assert f"pip install 'cactus-speculative[{extra}]'" in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["chek"], "No such command 'chek'"),
+        (["optimum", "2", "1"], "target_prob must be a probability in [0, 1], got 2.0"),
+        (["optimum", "0.5", "much"], "'much' is not a valid float"),
+        (["optimum", "0.5", "--", "-1"], "delta must be in [0, 1e100] (nats)"),
+        (["curve", "nowhere.npz"], "nowhere.npz"),
+        (["curve", __file__], "holds no recorded laws"),
+        (["curve", "--rules", "cactus,best"], "got 'best'"),
+        (["curve", "--from", "3", "--to", "1"], "got 3 and 1"),
+        (["curve", "--rules", "safe", "--plot", "x.nothing"], "'nothing'"),
+        (["decode", "dog:", "--pair", "huge"], "'huge' is not one of"),
+        (["decode", "dog:", "--pair", "tiny", "--delta", "-1"], "delta must be a number of nats"),
+        (["decode", "dog:", "--pair", "tiny", "--draft", "x"], "--draft needs --target"),
+        (["decode", "dog:", "--target", "./nowhere"], "./nowhere"),
+        (["decode", "", "--pair", "tiny"], "prompt"),
+        (["decode", "dog:", "--file", __file__], "not both"),
+        (["record", "-o", "x.npz", "--tokens", "0"], "max_new_tokens"),
+        (["record", "-o", "no/folder/x.npz", "--tokens", "1"], "no/folder/x.npz"),
+        (["record", "-o", "x.npz", "--tolerance", "2"], "tolerance must lie in"),
+        (["check", "--only", "nothing"], "No claim is named 'nothing'"),
+        (["bench", "--nonsense"], "unrecognized arguments: --nonsense"),
+    ],
+    ids=lambda item: " ".join(item)[:40] if isinstance(item, list) else "",
+)
+def test_what_goes_wrong_is_told_in_one_sentence(arguments, told, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert told in err
+    assert (
+        COMMANDS.get(arguments[0]) is None
+        or COMMANDS[arguments[0]].forwards
+        or (err.startswith("cactus: ") and err.count("\n") == 1)
+    )
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("words", "wanted"), [("cactus opt", "optimum"), ("cactus cu", "curve")])
+def test_a_shell_can_complete_the_commands(words, wanted, capsys, monkeypatch):
+    for name, value in (("_CACTUS_COMPLETE", "bash_complete"), ("COMP_CWORD", "1")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("COMP_WORDS", words)
+    assert main([]) == 0
+    assert capsys.readouterr().out.split() == [f"plain,{wanted}"]
+
+
+def test_a_shell_can_complete_options_of_a_command(capsys, monkeypatch):
+    for name, value in (("_CACTUS_COMPLETE", "bash_complete"), ("COMP_CWORD", "2")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("COMP_WORDS", "cactus decode --max-")
+    assert main([]) == 0
+    assert capsys.readouterr().out.split() == ["plain,--max-kl", "plain,--max-tv"]
+
+
+# --- optimum
+
+
+def test_optimum_tells_what_the_theory_says(capsys):
+    assert main(["optimum", "1e-4", "1", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["exact"] == exact_optimum(1e-4, 1.0).value
+    assert told["second_order"] == second_order_optimum(1e-4, 1.0)
+    assert told["gap"] == optimum_gap(1e-4, 1.0)
+    assert told["safe_kl"] < told["delta"] == 1.0
+
+
+def test_optimum_prints_a_row_for_each_form(capsys):
+    assert main(["optimum", "0.5", "0.1"]) == 0
+    rows = capsys.readouterr().out.splitlines()[3:]
+    values = {row[:14].strip(): [float(x) for x in row[14:].split()] for row in rows}
+    assert values["second order"][1] > 0.1 > values["safe"][1]  # the one that overspends
+    assert values["gap"] == [
+        pytest.approx(values["exact"][0] - values["second order"][0], abs=1e-5)
+    ]
+
+
+# --- curve
+
+
+def test_curve_writes_the_curves_of_the_bundled_laws_as_csv(capsys):
+    assert main(["curve", "--rules", "exact,top-k", "--points", "3", "--csv"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    laws = load_laws()
+    assert [row["rule"] for row in rows] == ["exact"] * 3 + ["top-k"] * 3
+    for name, own in (("exact", rows[:3]), ("top-k", rows[3:])):
+        deltas = [float(row["delta_nats"]) for row in own]
+        assert deltas == pytest.approx([1e-3, 1e-1, 10])
+        found = curve(FAMILIES[name], draft=laws.draft, target=laws.target, deltas=deltas)
+        for column in ("acceptance_rate", "total_variation"):
+            assert [float(row[column]) for row in own] == getattr(found, column).tolist()
+        assert [float(row["kl_nats"]) for row in own] == found.kl.tolist()
+
+
+def test_curve_prints_a_table_that_says_how_exact_it_is(capsys):
+    assert main(["curve", "--rules", "cactus", "--points", "2"]) == 0
+    out = capsys.readouterr().out
+    assert "Means over 96 positions of the pair tiny" in out
+    assert "KL by at most 0.0004 nats" in out
+    assert out.splitlines()[-1].split()[0] == "10"
+
+
+@pytest.mark.parametrize(("suffix", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml")])
+def test_curve_draws(suffix, magic, tmp_path, capsys):
+    path = tmp_path / f"curves.{suffix}"
+    assert main(["curve", "--rules", "cactus", "--points", "2", "--plot", str(path)]) == 0
+    assert path.read_bytes().startswith(magic)
+    assert capsys.readouterr().out == ""
+
+
+# --- record
+
+
+def test_record_makes_the_file_that_comes_with_the_package(tmp_path, capsys):
+    path = tmp_path / "tiny.npz"
+    assert main(["record", "--pair", "tiny", "-o", str(path)]) == 0
+    mine, bundled = load_laws(path), load_laws()
+    assert dict(mine.about) == dict(bundled.about)
+    # Machines differ in the last bits of float32 logits, which may move a token past the tolerance.
+    for rule in (Cactus, FAMILIES["typical"]):
+        a, b = (
+            curve(rule, draft=laws.draft, target=laws.target, deltas=[0.1])
+            for laws in (mine, bundled)
+        )
+        np.testing.assert_allclose(a.acceptance_rate, b.acceptance_rate, atol=1e-4)
+        np.testing.assert_allclose(a.kl, b.kl, atol=1e-3)
+    assert f"wrote {path}: 96 positions" in capsys.readouterr().err
+
+
+def test_record_takes_prompts_and_filters_and_curve_explores_them(tmp_path, capsys):
+    path, prompts = str(tmp_path / "own.npz"), tmp_path / "prompts"
+    prompts.write_text("river:\n\nmusic:\n", encoding="utf-8")
+    arguments = ["--tokens", "3", "--temperature", "1", "--top-k", "5"]
+    assert main(["record", "-o", path, "--file", str(prompts), *arguments]) == 0
+    laws = load_laws(path)
+    assert len(laws) == 6
+    assert ((laws.target > 0).sum(axis=1) <= 5).all()
+    assert laws.about["prompts"] == "river:\nmusic:"
+    assert main(["curve", path, "--rules", "cactus,mixture", "--points", "2"]) == 0
+    assert "inf" in capsys.readouterr().out  # the mixture leaves the target's support
+
+
+# --- decode
+
+DECODE = ["--pair", "tiny", "--seed", "3", "--tokens", "20", "--delta", "0.1", "--drafts", "2"]
+WARM = ["--temperature", "0.7"]
+
+
+@pytest.fixture(scope="module")
+def wanted():
+    from cactus_runtime import SamplingParams
+
+    return decode_text(
+        "tiny",
+        "river:",
+        rule=Cactus(0.1),
+        num_draft_tokens=2,
+        sampling=SamplingParams(temperature=0.7),
+        max_new_tokens=20,
+        seed=3,
+    )
+
+
+def test_decode_streams_the_text_to_stdout_and_the_account_to_stderr(wanted, capsys):
+    assert main(["decode", "river:", *DECODE, *WARM]) == 0
+    out, err = capsys.readouterr()
+    assert out == f"{wanted.text}\n"
+    assert f"total variation {wanted.total_variation:.4f}" in err
+
+
+@pytest.mark.parametrize("how", ["stdin", "--file", "--file -"])
+def test_decode_reads_the_prompt_from_a_pipe_or_a_file(how, wanted, capsys, monkeypatch, tmp_path):
+    path = tmp_path / "prompt"
+    path.write_text("river:\n", encoding="utf-8")
+    arguments = {"stdin": [], "--file": ["--file", str(path)], "--file -": ["--file", "-"]}[how]
+    with path.open(encoding="utf-8") as piped:
+        monkeypatch.setattr(sys, "stdin", piped)
+        assert main(["decode", *arguments, "--quiet", *DECODE, *WARM]) == 0
+    assert capsys.readouterr() == (f"{wanted.text}\n", "")
+
+
+def test_decode_prints_one_object_of_json(wanted, capsys):
+    assert main(["decode", "river:", "--json", *DECODE, *WARM]) == 0
+    out, err = capsys.readouterr()
+    told = json.loads(out)
+    assert err == ""
+    assert told["text"] == wanted.text
+    assert [token["id"] for token in told["tokens"]] == list(wanted.tokens)
+    assert told["kl_bound_nats"] == wanted.kl_bound
+    assert told["tokens"][0]["verdict"]["boosted"] == wanted.trace[0].verdict.boosted
+
+
+def test_json_has_null_where_nothing_was_verified(capsys):
+    assert main(["decode", "river:", "--json", *DECODE, "--drafts", "0"]) == 0
+    assert json.loads(capsys.readouterr().out)["acceptance_rate"] is None
+
+
+def test_decode_writes_the_page(tmp_path, capsys):
+    path = tmp_path / "page.html"
+    assert main(["decode", "river:", "--html", str(path), *DECODE]) == 0
+    page = path.read_text(encoding="utf-8")
+    assert page.startswith("<!DOCTYPE html>")
+    assert page.count("tabindex") == 20
+
+
+def test_a_budget_of_the_text_is_kept(capsys):
+    assert main(["decode", "river:", "--json", "--max-tv", "0.25", *DECODE, "--delta", "1"]) == 0
+    assert 0 < json.loads(capsys.readouterr().out)["total_variation"] <= 0.25
+
+
+def test_there_are_no_colours_in_a_pipe_and_there_are_on_a_terminal(capsys):
+    status, out, _ = call(["decode", "river:", *DECODE])
+    assert status == 0
+    assert "\x1b" not in out
+    forced = os.environ | {"FORCE_COLOR": "1"}
+    status, out, _ = call(["decode", "river:", *DECODE], env=forced)
+    assert status == 0
+    assert "\x1b[" in out
+
+
+# --- pipes and interruption
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["curve", "--csv", "--rules", "speculative"],
+        ["decode", "river:", *DECODE],
+        ["optimum", "0.1", "1"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_a_reader_that_leaves_is_no_error_to_tell_of(arguments):
+    process = start(arguments)
+    process.stdout.close()
+    err = process.stderr.read().decode()
+    process.stderr.close()
+    assert process.wait(timeout=120) == 1
+    assert "Traceback" not in err
+    assert "BrokenPipe" not in err
+
+
+def test_ctrl_c_ends_a_text_early_and_accounts_for_it(tmp_path):
+    page = tmp_path / "page.html"
+    process = start(
+        [
+            "decode",
+            "river:",
+            "--pair",
+            "tiny",
+            "--seed",
+            "1",
+            "--tokens",
+            "240",
+            "--html",
+            page.name,
+        ],
+        cwd=tmp_path,
+    )
+    begun = process.stdout.read(1)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    told = err.decode()
+    assert process.returncode == 130
+    assert "(interrupted)" in told
+    assert "Traceback" not in told
+    shown = Path(page).read_text(encoding="utf-8").count("tabindex")
+    assert 0 < shown < 240
+    assert (begun + out).endswith(b"\n")
+
+
+def test_ctrl_c_in_a_long_calculation_exits_with_130_and_no_traceback():
+    process = start(["curve", "--rules", "cactus,clamp", "--points", "400"])
+    try:
+        process.wait(timeout=4)  # it is at work by then, and has minutes to go
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert (out, err.strip()) == (b"", b"")

@@ -1,0 +1,141 @@
+"""Pictures draw what the theory says, with units on their axes and lines that can be told apart."""
+
+from __future__ import annotations
+
+import matplotlib
+import numpy as np
+import pytest
+
+from cactus_theory import Cactus, binary_kl, exact_optimum, output_law, plots, second_order_optimum
+from cactus_theory._looks import LOOKS
+from cactus_theory.curves import FAMILIES, curve
+
+matplotlib.use("agg")
+from matplotlib import pyplot as plt
+
+RNG = np.random.default_rng(5)
+DRAFT, TARGET = RNG.dirichlet(np.full(16, 0.5), size=3), RNG.dirichlet(np.ones(16), size=3)
+DELTAS = np.array([0.01, 0.3, 2.0])
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    yield
+    plt.close("all")
+
+
+@pytest.fixture(scope="module")
+def curves():
+    return {
+        name: curve(family, draft=DRAFT, target=TARGET, deltas=DELTAS)
+        for name, family in FAMILIES.items()
+    }
+
+
+def drawn(axes) -> dict[str, np.ndarray]:
+    """Lines by their colour and dashes, as points."""
+    return {
+        f"{line.get_color()} {line.get_linestyle()} {line.get_label()}": np.array(
+            [line.get_xdata(), line.get_ydata()]
+        )
+        for line in axes.lines
+    }
+
+
+def test_delta_curves_draw_acceptance_and_kl_against_delta(curves):
+    left, right = plots.delta_curves(curves)
+    for i, found in enumerate(curves.values()):
+        np.testing.assert_array_equal(left.lines[i].get_xydata().T, [DELTAS, found.acceptance_rate])
+        np.testing.assert_array_equal(right.lines[i].get_xydata().T, [DELTAS, found.kl])
+    assert [axes.get_xscale() for axes in (left, right)] == ["log", "log"]
+
+
+def test_a_budget_of_zero_has_no_place_on_a_logarithmic_axis():
+    found = curve(Cactus, draft=DRAFT, target=TARGET, deltas=[0.0, 1.0])
+    with pytest.raises(ValueError, match=r"deltas must be positive, got \[0.0, 1.0\]"):
+        plots.delta_curves({"cactus": found})
+
+
+def test_a_kl_that_is_infinite_leaves_the_scale_to_the_others():
+    target = np.where(np.arange(16) < 15, TARGET, 0.0)
+    target /= target.sum(axis=1, keepdims=True)
+    both = {
+        name: curve(FAMILIES[name], draft=DRAFT, target=target, deltas=DELTAS)
+        for name in ("cactus", "mixture")
+    }
+    assert np.isinf(both["mixture"].kl).all()
+    _, right = plots.delta_curves(both)
+    assert right.get_ylim()[1] == pytest.approx(1.05 * both["cactus"].kl.max())
+
+
+def test_pareto_draws_acceptance_against_both_prices_and_points_where_there_is_no_budget(curves):
+    left, right = plots.pareto(curves)
+    for i, (name, found) in enumerate(curves.items()):
+        count = 1 if name in ("speculative", "typical", "top-k") else 3
+        for axes, spent in ((left, found.total_variation), (right, found.kl)):
+            wanted = [spent[:count], found.acceptance_rate[:count]]
+            np.testing.assert_array_equal(axes.lines[i].get_xydata().T, wanted)
+        assert (left.lines[i].get_marker() == "o") == (count == 1)
+
+
+def test_granted_draws_g_and_the_share_of_the_budget_that_is_spent():
+    left, right = plots.granted(0.5)
+    exact, second, _ = left.lines
+    q = exact.get_xdata()
+    np.testing.assert_array_equal(exact.get_ydata(), exact_optimum(q, 0.5).value)
+    np.testing.assert_array_equal(second.get_ydata(), second_order_optimum(q, 0.5))
+    shares = right.lines[1].get_ydata()
+    np.testing.assert_array_equal(shares, binary_kl(second_order_optimum(q, 0.5), q) / 0.5)
+    assert shares.max() > 1.3
+
+
+@pytest.mark.parametrize("delta", [0.0, -1.0, np.inf])
+def test_granted_needs_a_budget(delta):
+    with pytest.raises(ValueError, match="delta must be"):
+        plots.granted(delta)
+
+
+def test_laws_draws_the_largest_tokens_of_three_laws():
+    axes = plots.laws(Cactus(0.1), draft=DRAFT[0], target=TARGET[0], tokens=5)
+    shown = np.argsort(-np.maximum(DRAFT[0], TARGET[0]))[:5]
+    emitted = output_law(Cactus(0.1), draft=DRAFT[0], target=TARGET[0])
+    heights = [patch.get_height() for patch in axes.patches]
+    np.testing.assert_array_equal(
+        heights, np.concatenate([law[shown] for law in (DRAFT[0], TARGET[0], emitted)])
+    )
+
+
+def test_ledger_draws_running_sums_from_zero():
+    axes = plots.ledger({"TV": [0.5, 0.0], "KL bound (nats)": [1.0, 2.0]})
+    assert [line.get_ydata().tolist() for line in axes.lines] == [[0, 0.5, 0.5], [0, 1, 3]]
+
+
+def test_counts_draws_the_expectation_and_four_deviations():
+    axes = plots.counts([30, 70], [0.4, 0.6], names=["a", "b"])
+    assert [patch.get_height() for patch in axes.patches] == [30, 70]
+    (bars,) = axes.containers[1][2]
+    heights = np.array(bars.get_segments())[:, :, 1]
+    np.testing.assert_allclose(heights.mean(axis=1), [40, 60])
+    np.testing.assert_allclose(np.diff(heights)[:, 0], 8 * np.sqrt(24))
+
+
+def test_counts_of_another_vocabulary_are_refused():
+    with pytest.raises(ValueError, match="must have one shape"):
+        plots.counts([1, 2, 3], [0.5, 0.5])
+
+
+def test_every_axis_has_a_label_and_every_line_a_look_of_its_own(curves):
+    pictures = [*plots.delta_curves(curves), *plots.pareto(curves), *plots.granted(1.0)]
+    pictures += [plots.laws(Cactus(1.0), draft=DRAFT[0], target=TARGET[0])]
+    pictures += [plots.ledger({"TV": [0.5]}), plots.counts([1, 1], [0.5, 0.5])]
+    for axes in pictures:
+        assert axes.get_xlabel()
+    assert all(axes.get_ylabel() for axes in pictures[::2])
+    assert len(drawn(pictures[0])) == len(LOOKS)
+
+
+def test_pictures_are_drawn_into_axes_that_are_given(curves):
+    figure, axes = plt.subplots(1, 2)
+    plots.delta_curves(curves, axes=axes)
+    assert len(axes[0].lines) == len(curves)
+    assert plt.get_fignums() == [figure.number]

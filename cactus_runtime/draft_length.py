@@ -22,6 +22,7 @@ from cactus_runtime.statistics import Verdict
 from cactus_theory.planning import VerifyCost, block_cost
 
 _BINS = 10  # of the draft's probability of its token
+_LONGEST = 1024
 _PROBE = 16  # blocks after which one token is drafted even if that seems not to pay
 _FIRST_GUESS = 0.8  # of the acceptance rate, with the weight of one observation
 
@@ -67,9 +68,9 @@ class AdaptiveDraft:
             raise TypeError(
                 f"max_draft_tokens must be an integer >= 1, got {self.max_draft_tokens!r}"
             )
-        if self.max_draft_tokens < 1:
+        if not 1 <= self.max_draft_tokens <= _LONGEST:
             raise ValueError(
-                f"max_draft_tokens must be an integer >= 1, got {self.max_draft_tokens}"
+                f"max_draft_tokens must lie in [1, {_LONGEST}], got {self.max_draft_tokens}"
             )
         if isinstance(self.verify_cost, Sequence):
             object.__setattr__(self, "verify_cost", tuple(self.verify_cost))
@@ -194,6 +195,11 @@ def measure_costs(
         Tokens that are read before.
     repetitions : int
 
+    Raises
+    ------
+    ValueError
+        If a number has no meaning.
+
     Returns
     -------
     PassCosts
@@ -206,6 +212,13 @@ def measure_costs(
     >>> costs.verify_cost[0], len(costs.verify_cost)
     (1.0, 3)
     """
+    for name, value, least in (
+        ("max_draft_tokens", max_draft_tokens, 0),
+        ("context_tokens", context_tokens, 1),
+        ("repetitions", repetitions, 1),
+    ):
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ValueError(f"{name} must be an integer >= {least}, got {value!r}")
     passes: dict[int, Callable[[], float]] = {
         count: _timed(target, count, context_tokens) for count in range(1, max_draft_tokens + 2)
     }

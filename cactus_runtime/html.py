@@ -37,7 +37,7 @@ STYLE = "\n".join(
     [
         ".cactus .text{position:relative;white-space:pre-wrap;overflow-wrap:anywhere;"
         "line-height:2}",
-        f"{_TOKEN}{{cursor:help}}",
+        f"{_TOKEN}{{cursor:help;unicode-bidi:isolate}}",
         *(
             f".cactus .{origin}{{background:{look.colour}26;"
             f"text-decoration:underline {look.underline} 2px {look.colour};"

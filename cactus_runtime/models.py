@@ -40,6 +40,7 @@ def resolve(
     device: str | torch.device | None,
 ) -> tuple[PreTrainedModel, PreTrainedModel | Drafter | None, PreTrainedTokenizerBase | None]:
     """Load what is named, check that target and draft share a tokenizer, say which it is."""
+    _check_device(device)
     if isinstance(target, str) and target in PAIRS and not Path(target).is_dir():
         target = load_pair(target, device=str(device or "cpu"))
     if isinstance(target, Pair):
@@ -90,6 +91,7 @@ def _load(
     role: str, model: Any, device: str | torch.device | None
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase | None]:
     if isinstance(model, PreTrainedModel):
+        _check_causal(role, model)
         _check_rewindable(role, model)
         if model.training:
             raise ValueError(f"{role} must be in evaluation mode: call its .eval() first")
@@ -110,8 +112,26 @@ def _load(
                 f"{role}={str(model)!r} is not a bundled pair ({', '.join(PAIRS)}), nor a model "
                 f"folder with its tokenizer, nor to be had from the hub: {_first_line(error)}"
             ) from error
+    _check_causal(role, loaded)
     _check_rewindable(role, loaded)
     return loaded.to(torch.device(device or "cpu")).eval(), tokenizer
+
+
+def _check_causal(role: str, model: PreTrainedModel) -> None:
+    if model.config.is_encoder_decoder or not model.can_generate():
+        raise ValueError(
+            f"{role} must be a causal language model, one that transformers can generate with, "
+            f"got {type(model).__name__}"
+        )
+
+
+def _check_device(device: str | torch.device | None) -> None:
+    try:
+        kind = torch.device(device or "cpu").type
+    except RuntimeError as error:
+        raise ValueError(f"device must be one of torch's, got {device!r}") from error
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device={str(device)!r} needs a CUDA device, and torch finds none")
 
 
 def _check_rewindable(role: str, model: PreTrainedModel) -> None:

@@ -36,10 +36,11 @@ class Request:
     sampling : SamplingParams
         Applied to both models at every drafted and every verified position.
     max_new_tokens : int
-        Never passed, also inside a block: the last one is shortened to it, so that under another
-        number the last tokens of a sampled text may differ.
+        Never passed, also inside a block, whatever `min_new_tokens` says: the last block is
+        shortened to it, so that under another number the last tokens of a sampled text may differ.
     seed : int, optional
-        In [0, 2**64). Equal seeds give equal results; default a fresh one, told in the result.
+        In [0, 2**64). Equal seeds give equal results; default a fresh one, told in the result,
+        whatever torch's own generator is set to.
     number : int
         Requests of one seed and different numbers have independent randomness.
     stop : sequence of str
@@ -91,6 +92,12 @@ class Request:
         texts = isinstance(stop, Sequence) and not isinstance(stop, str)
         if not texts or not all(isinstance(text, str) and text for text in stop):
             raise TypeError(f"stop must be a sequence of non-empty strings, got {stop!r}")
+        if self.stop_when is not None and not callable(self.stop_when):
+            raise TypeError(f"stop_when must be callable, got {self.stop_when!r}")
+        if isinstance(self.number, bool) or not isinstance(self.number, numbers.Integral):
+            raise TypeError(f"number must be an integer, got {self.number!r}")
+        if not 0 <= self.number < 2**64:
+            raise ValueError(f"number must lie in [0, 2**64), got {self.number}")
         # Either says what is wrong with its arguments.
         Streams(0 if self.seed is None else self.seed, self.number)
         _ = self.budget

@@ -77,6 +77,7 @@ class Row:
         eos_token_ids: Iterable[int],
     ) -> None:
         self.request = request
+        self.index = 0  # among the requests of a batch
         self.ids = list(prompt_ids)
         self.trace: list[Token] = []
         self.blocks: list[Block] = []
@@ -111,9 +112,27 @@ class Row:
         """Append a block's tokens up to the one that ends the text."""
         if outcome.lawless == 0:
             raise ValueError(
-                f"the processors of request {self.streams.request} left no token to follow "
+                f"the processors of request {self.index} left no token to follow "
                 f"its {len(self.ids)} tokens"
             )
+        held = len(self.ids), len(self.trace)
+        try:
+            emitted = self._emit(outcome)
+        except BaseException:  # of stop_when: what is told is whole blocks
+            del self.ids[held[0] :], self.trace[held[1] :]
+            raise
+        spent = [token.verdict for token in emitted if token.verdict is not None]
+        self.ledger = self.ledger.spend(
+            total_variations=[verdict.total_variation for verdict in spent],
+            kls=[verdict.kl_bound for verdict in spent],
+        )
+        self.length.learn(spent)
+        kept = min(outcome.accepted, len(emitted))
+        self.blocks.append(Block(len(outcome.verdicts), kept, len(emitted)))
+        return emitted
+
+    def _emit(self, outcome: Outcome) -> list[Token]:
+        """Append tokens up to the one that ends the text."""
         accepted, verdicts = outcome.accepted, outcome.verdicts
         tokens = outcome.tokens[: outcome.lawless]  # the next block begins where there is no law
         drafted = len(verdicts)
@@ -136,13 +155,6 @@ class Row:
             self.trace.append(emitted[-1])
             if self.finish_reason is not None:
                 break
-        spent = [token.verdict for token in emitted if token.verdict is not None]
-        self.ledger = self.ledger.spend(
-            total_variations=[verdict.total_variation for verdict in spent],
-            kls=[verdict.kl_bound for verdict in spent],
-        )
-        self.length.learn(spent)
-        self.blocks.append(Block(drafted, min(accepted, len(emitted)), len(emitted)))
         return emitted
 
     def _end(self, token: int) -> FinishReason | None:
@@ -158,7 +170,7 @@ class Row:
     def result(self) -> DecodeResult:
         """The result so far, in whole blocks; finish_reason is "interrupted" until the end."""
         return DecodeResult(
-            text=self._text.text if self._has_text else None,
+            text="".join(token.text for token in self.trace) if self._has_text else None,
             trace=tuple(self.trace),
             prompt_tokens=self._prompt_tokens,
             finish_reason=self.finish_reason or "interrupted",
@@ -216,11 +228,30 @@ class BlockWarp:
             own = torch.tensor([row.ids], device=logits.device)
             ids: Any = torch.cat([own, self._drafts[i : i + 1, :place]], dim=1)
             found = processors(ids, logits.clone())
-            if not found.amax() > -torch.inf:  # an error where the text comes to that position
+            self._check(found, row, logits)
+            if found.amax() == -torch.inf:  # an error where the text comes to that position
                 self.lawless[i] = min(place, self.lawless.get(i, place))
                 found = logits
-            self._known[i, place] = found
+            self._known[i, place] = found.detach()
         return self._known[i, place]
+
+    def _check(self, found: Any, row: Row, logits: torch.Tensor) -> None:
+        wanted = f"{logits.dtype} of shape {tuple(logits.shape)}"
+        if not isinstance(found, torch.Tensor) or not found.is_floating_point():
+            raise TypeError(
+                f"the processors of request {row.index} must return logits, {wanted}, got "
+                f"{type(found).__name__ if not isinstance(found, torch.Tensor) else found.dtype}"
+            )
+        if found.shape != logits.shape:
+            raise ValueError(
+                f"the processors of request {row.index} must return logits, {wanted}, got shape "
+                f"{tuple(found.shape)}"
+            )
+        if not found.amax() < torch.inf:
+            raise ValueError(
+                f"the processors of request {row.index} must return logits below inf, got a "
+                f"largest one of {float(found.amax())} to follow its {len(row.ids)} tokens"
+            )
 
 
 def distinct(values: Iterable[Any]) -> list[Any]:

@@ -23,11 +23,15 @@ from transformers.generation.logits_process import (
     NoBadWordsLogitsProcessor,
     RepetitionPenaltyLogitsProcessor,
     SequenceBiasLogitsProcessor,
+    SynthIDTextWatermarkLogitsProcessor,
     TemperatureLogitsWarper,
     TopKLogitsWarper,
     TopPLogitsWarper,
+    UnbatchedClassifierFreeGuidanceLogitsProcessor,
 )
 
+STATEFUL = (UnbatchedClassifierFreeGuidanceLogitsProcessor, SynthIDTextWatermarkLogitsProcessor)
+_LARGEST = 1e38
 _COLDEST, _HOTTEST = 1e-30, 1e30  # float32 still divides by them
 
 
@@ -58,7 +62,8 @@ class SamplingParams:
         Tokens before which the end of the text is forbidden.
     processors : sequence of LogitsProcessor
         More of transformers' kind, applied after these and before the temperature, to both
-        models; each gets the ids so far, shape (1, n), and logits of shape (1, V).
+        models; each gets the ids so far, shape (1, n), and logits of shape (1, V). They must keep
+        no state between calls: drafted tokens that are refused were seen, too.
 
     Raises
     ------
@@ -107,10 +112,18 @@ class SamplingParams:
         _check_integer("min_new_tokens", self.min_new_tokens, 0)
         object.__setattr__(self, "logit_bias", _pairs(self.logit_bias))
         object.__setattr__(self, "bad_words", _words(self.bad_words))
+        if not isinstance(self.processors, Iterable):
+            raise TypeError(f"processors must be LogitsProcessors, got {self.processors!r}")
         object.__setattr__(self, "processors", tuple(self.processors))
         for processor in self.processors:
             if not isinstance(processor, LogitsProcessor):
                 raise TypeError(f"processors must be LogitsProcessors, got {processor!r}")
+            if isinstance(processor, STATEFUL):
+                raise ValueError(
+                    f"processors must not have a state of their own, got "
+                    f"{type(processor).__name__}, which carries a state that cannot be rewound "
+                    "with the text"
+                )
 
     @property
     def greedy(self) -> bool:
@@ -225,8 +238,10 @@ def _pairs(bias: Any) -> tuple[tuple[int, float], ...]:
     for token, value in items:
         _check_integer("logit_bias keys", token, 0)
         _check_number("logit_bias values", value)
-        if not value < math.inf:
-            raise ValueError(f"logit_bias values must be < inf, got {value!r} for {token}")
+        if not (value == -math.inf or abs(value) <= _LARGEST):
+            raise ValueError(
+                f"logit_bias values must be -inf or within float32, got {value!r} for {token}"
+            )
     return tuple((int(token), float(value)) for token, value in items)
 
 

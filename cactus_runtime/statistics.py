@@ -213,7 +213,7 @@ class DecodeResult:
 
         Its expectation bounds the total variation of the whole text's law from the target's.
         """
-        return sum(verdict.total_variation for verdict in self.verdicts)
+        return sum((verdict.total_variation for verdict in self.verdicts), 0.0)
 
     @property
     def kl_bound(self) -> float:
@@ -221,7 +221,7 @@ class DecodeResult:
 
         Its expectation bounds the KL of the whole text's law from the target's.
         """
-        return sum(verdict.kl_bound for verdict in self.verdicts)
+        return sum((verdict.kl_bound for verdict in self.verdicts), 0.0)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -260,8 +260,8 @@ class DecodeResult:
             lines += [
                 f"  acceptance rate {self.acceptance_rate:.3f} "
                 f"({self.counted_acceptance_rate:.3f} counted)",
-                f"  spent: total variation {self.total_variation:.4f}, "
-                f"KL at most {self.kl_bound:.4f} nats",
+                f"  account, summed over the tokens: total variation {self.total_variation:.4f}, "
+                f"bound of KL {self.kl_bound:.4f} nats",
             ]
         lines += [f"  warning: {told}" for told in self.warnings]
         return "\n".join(lines)

@@ -24,6 +24,11 @@ PROMPT = "Why is the sky blue?"
 def main(arguments: list[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
+    for name in ("rounds", "batch", "vocabulary", "tokens", "prompt_tokens"):
+        if getattr(options, name) < 1:
+            parser.error(f"{name} must be at least 1, got {getattr(options, name)}")
+    if options.device.startswith("cuda") and not torch.cuda.is_available():
+        parser.error(f"device={options.device!r} needs a CUDA device, and torch finds none")
     try:
         for line in _lines(options):
             print(json.dumps(line), flush=True)
@@ -56,7 +61,7 @@ def _lines(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
             tokens=options.tokens,
             temperature=options.temperature,
             rounds=options.rounds,
-            transformers=options.transformers,
+            transformers=getattr(options, "transformers", True),
         )
 
 
@@ -106,7 +111,13 @@ def _parser() -> argparse.ArgumentParser:
     add("what", nargs="?", choices=["decoding", "verification", "all"], default="all")
     add("--rounds", type=int, default=5, help="repetitions, after one that is not counted")
     add("--device", default="cpu", help="cpu or cuda")
-    add("--deltas", type=float, nargs="+", default=[0.0, 0.01, 0.1, 0.5, 0.75, 1.0])
+    add(
+        "--deltas",
+        type=float,
+        nargs="+",
+        default=[0.0, 0.01, 0.1, 0.5, 0.75, 1.0],
+        help="budgets of Cactus, in nats",
+    )
     decoding = parser.add_argument_group("decoding")
     add = decoding.add_argument
     add("--pair", choices=sorted(PAIRS), default="smollm2", help="bundled models")
@@ -114,17 +125,23 @@ def _parser() -> argparse.ArgumentParser:
     add("--drafts", type=int, default=2, help="drafted tokens per target pass")
     add("--tokens", type=int, default=96, help="tokens of each decode")
     add("--temperature", type=float, default=0.7, help="of both models")
-    add("--no-transformers", dest="transformers", action="store_false", help="leave it out")
+    add(
+        "--no-transformers",
+        dest="transformers",
+        action="store_false",
+        default=argparse.SUPPRESS,
+        help="leave transformers' own ways out",
+    )
     add("--config", help="time random weights of this transformers configuration instead")
     add("--draft-config", help="and a draft of this one")
     add("--agreement", type=float, default=0.8, help="its acceptance rate, by synthetic logits")
-    add("--dtype", choices=["float32", "bfloat16", "float16"], default="bfloat16")
+    add("--dtype", choices=["float32", "bfloat16", "float16"], default="bfloat16", help="of it")
     add("--prompt-tokens", type=int, default=64, help="length of its prompt")
     verification = parser.add_argument_group("verification")
     add = verification.add_argument
     add("--batch", type=int, default=8, help="rows")
     add("--verified-drafts", type=int, default=8, help="drafted tokens per row")
-    add("--vocabulary", type=int, default=151_936)
+    add("--vocabulary", type=int, default=151_936, help="tokens")
     return parser
 
 

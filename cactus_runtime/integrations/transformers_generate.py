@@ -26,11 +26,9 @@ from transformers.generation.logits_process import (
     NoRepeatNGramLogitsProcessor,
     SequenceBiasLogitsProcessor,
     SuppressTokensLogitsProcessor,
-    SynthIDTextWatermarkLogitsProcessor,
     TemperatureLogitsWarper,
     TopKLogitsWarper,
     TopPLogitsWarper,
-    UnbatchedClassifierFreeGuidanceLogitsProcessor,
 )
 from transformers.generation.stopping_criteria import (
     EosTokenCriteria,
@@ -51,6 +49,7 @@ from cactus_runtime import (
     Request,
     SamplingParams,
 )
+from cactus_runtime.sampling import STATEFUL
 from cactus_theory.rules import Rule, SpeculativeSampling
 
 _NOT_OURS = {  # of a generation configuration: values that ask for nothing, and why not others
@@ -69,7 +68,6 @@ _NOT_OURS = {  # of a generation configuration: values that ask for nothing, and
     "output_attentions": ((False,), "they are not kept"),
     "output_hidden_states": ((False,), "they are not kept"),
 }
-_STATEFUL = (UnbatchedClassifierFreeGuidanceLogitsProcessor, SynthIDTextWatermarkLogitsProcessor)
 _READ = {"attention_mask", "position_ids", "cache", "past_key_values"}
 _MOOT = {"use_cache", "logits_to_keep"}  # set by `generate` for the loop that is not run
 _WARPERS = (  # those of SamplingParams, in its order, which is theirs
@@ -293,7 +291,7 @@ def _check_served(
         if value is not None and value not in neutral:
             raise ValueError(f"{name}={value!r} cannot be served: {why}")
     for processor in processors:
-        if isinstance(processor, _STATEFUL):
+        if isinstance(processor, STATEFUL):
             raise ValueError(
                 f"{type(processor).__name__} carries a state that cannot be rewound with the text"
             )

@@ -6,7 +6,7 @@ a wrong slot, mask or position changes it entirely.
 """
 
 import torch
-from transformers import LlamaConfig, PreTrainedModel
+from transformers import GenerationMixin, LlamaConfig, PreTrainedModel
 
 _PRIME = 1_000_003
 _STEP = 7919
@@ -26,7 +26,7 @@ def configuration(vocabulary: int, *, positions: int = 256) -> LlamaConfig:
     )
 
 
-class PrefixModel(PreTrainedModel):
+class PrefixModel(PreTrainedModel, GenerationMixin):
     """Logits from a table of random rows, picked by a hash of the ids so far.
 
     Parameters

@@ -32,8 +32,11 @@ test_context |
 `without_any_kept_draft`; below |
 """
 
+from dataclasses import replace
+
 import pytest
 import torch
+from transformers import LogitsProcessor
 
 from cactus_runtime import Decoder, NonFiniteLogitsError, Request, SamplingParams
 from cactus_theory import Cactus, CactusExact, Lenience, SpeculativeSampling
@@ -161,3 +164,110 @@ def test_a_draft_that_overflows_in_half_precision_is_told(random_model):
     draft = draft.half()
     with pytest.raises(NonFiniteLogitsError, match=r"the draft model .*request 0"):
         decode(random_model(0), draft, max_new_tokens=4)
+
+
+# Found by a stranger -----------------------------------------------------------------------------
+
+
+class Returning(LogitsProcessor):
+    def __init__(self, value):
+        self.value = value
+
+    def __call__(self, input_ids, scores):
+        return self.value(scores) if callable(self.value) else self.value
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "words"),
+    [
+        (
+            lambda x: x.clone().fill_(torch.inf),
+            ValueError,
+            "request 1 must return logits below inf",
+        ),
+        (lambda x: x * torch.nan, ValueError, "request 1 must return logits below inf, .* nan"),
+        (None, TypeError, "request 1 must return logits, .* got NoneType"),
+        (lambda x: x[:, :-1], ValueError, r"request 1 must return logits, .* got shape \(1, "),
+        (lambda x: x.long(), TypeError, "request 1 must return logits, .* got torch.int64"),
+    ],
+)
+def test_what_processors_must_not_return_is_told_with_the_request(tiny, value, error, words):
+    bad = SamplingParams(processors=[Returning(value)])
+    requests = [Request("a:", max_new_tokens=4), Request("b:", max_new_tokens=4, sampling=bad)]
+    with pytest.raises(error, match=words):
+        Decoder(tiny).batch(requests).finish()
+
+
+def test_a_processor_with_a_state_is_refused(tiny):
+    from transformers import UnbatchedClassifierFreeGuidanceLogitsProcessor
+
+    with pytest.raises(ValueError, match="carries a state that cannot be rewound"):
+        SamplingParams(
+            processors=[UnbatchedClassifierFreeGuidanceLogitsProcessor(2.0, tiny.target)]
+        )
+
+
+def test_a_bias_beyond_float32_is_refused():
+    with pytest.raises(ValueError, match=r"within float32, got 1e\+308 for 5"):
+        SamplingParams(logit_bias={5: 1e308})
+
+
+def test_models_that_are_not_causal_are_refused():
+    from transformers import BertConfig, BertForMaskedLM, LlamaConfig, LlamaModel
+
+    small = {"vocab_size": 9, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
+    for model in (
+        BertForMaskedLM(BertConfig(**small, intermediate_size=8)),
+        LlamaModel(LlamaConfig(**small, intermediate_size=8)),
+    ):
+        with pytest.raises(ValueError, match="target must be a causal language model"):
+            Decoder(model.eval())
+
+
+def test_memory_follows_the_tokens_that_can_be_drafted_not_those_asked_for(tiny):
+    request = Request("dog:", max_new_tokens=3, num_draft_tokens=10**9, seed=1)
+    assert len(Decoder(tiny).stream(request).finish().tokens) <= 3
+
+
+def test_a_stop_condition_that_raises_leaves_whole_blocks(tiny):
+    request = Request("dog:", seed=1, max_new_tokens=12, eos_token_id=())
+    free = Decoder(tiny).stream(request).finish()
+    at = free.prompt_tokens + free.blocks[0].emitted + 1  # the first token of the second block
+    decoding = Decoder(tiny).stream(
+        replace(request, stop_when=lambda ids: 1 / (len(ids) - at) == 0)
+    )
+    with pytest.raises(ZeroDivisionError):
+        decoding.finish()
+    assert decoding.result.tokens == free.tokens[: free.blocks[0].emitted]
+    result = decoding.result
+    assert len(result.tokens) == sum(block.emitted for block in result.blocks)
+    assert result.text == "".join(token.text for token in result.trace)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "words"),
+    [
+        ({"stop_when": 5}, TypeError, "stop_when must be callable, got 5"),
+        ({"number": -1}, ValueError, r"number must lie in \[0, 2\*\*64\), got -1"),
+        ({"eos_token_id": 10**9}, ValueError, r"eos_token_id must be in \[0, 1024\)"),
+        ({"prompt": "a\ud800b"}, ValueError, "prompt must be encodable text"),
+    ],
+)
+def test_more_wrong_arguments_are_named(tiny, wrong, error, words):
+    with pytest.raises(error, match=words):
+        Decoder(tiny).stream(Request(**{"prompt": "a:", **wrong}))
+
+
+@pytest.mark.parametrize("device", ["zz", "cuda"])
+def test_a_device_that_is_not_there_is_named(device):
+    if device == "cuda" and torch.cuda.is_available():
+        pytest.skip("it is there")
+    with pytest.raises(ValueError, match=f"device.*{device}"):
+        Decoder("tiny", device=device)
+
+
+def test_a_batch_of_nothing_or_of_one_bare_request_is_named(tiny):
+    with pytest.raises(ValueError, match="requests must have at least one"):
+        Decoder(tiny).batch([])
+    with pytest.raises(TypeError, match="requests must be a sequence of Requests"):
+        Decoder(tiny).batch(Request("a:"))

@@ -1,4 +1,4 @@
-"""vLLM's two rejection samplers behind one call, and Cactus as the shift of one logit.
+"""vLLM's two rejection samplers behind one call, as they are or with the plugin before them.
 
 With TRITON_INTERPRET=1 vLLM is told that there is a Triton backend for the CPU, and the kernels
 that a GPU would run are interpreted: those of both runners. Without it the first runner uses the
@@ -20,6 +20,9 @@ os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # an engine in this process 
 import numpy as np
 import pytest
 import torch
+
+from cactus_runtime.integrations.vllm.booster import Booster
+from cactus_runtime.integrations.vllm.runners import V1, V2
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
@@ -72,32 +75,14 @@ def runner(request):
     return request.getfixturevalue(request.param)
 
 
-@pytest.fixture(scope="session")
-def shifted():
-    return shift_drafted_logits
-
-
-def shift_drafted_logits(logits, tokens, rule):
-    """Logits of each row's candidate law: those of the target but for the drafted token's.
-
-    With Z the sum of exponentials, h(n) = g and h(x) = s q(x) elsewhere is the softmax of logits
-    whose n-th is log Z + log g - log s. A token of probability 0 keeps its -inf, one of
-    probability 1 its logit; where g = 1 and s = 0, s is taken as e^-60, which float32 rounds away.
-    """
-    rows = torch.arange(len(tokens))
-    log_z = logits.double().logsumexp(-1)
-    probability = (logits[rows, tokens].double() - log_z).exp().numpy()
-    with np.errstate(divide="ignore"):
-        boosted = np.log(rule.boost(probability))
-        shrunk = np.log(np.maximum(rule.shrink(probability), np.exp(-60)))
-    changed = logits.clone()
-    changed[rows, tokens] = (log_z + torch.from_numpy(boosted - shrunk)).float()
-    return changed
-
-
 def logits_of(laws):
     with np.errstate(divide="ignore"):
         return torch.from_numpy(np.log(np.concatenate(laws))).float()
+
+
+def sampler(module, runner, rule):
+    stock = module.rejection_sample
+    return stock if rule is None else Booster(rule).around(stock, runner)
 
 
 def metadata(temperature, *, seeds=None, top_k=None):
@@ -145,8 +130,8 @@ class RunnerV1:
         Parameters
         ----------
         batch : RaggedBatch
-        rule : CandidateRule, optional
-            Shifts the drafted tokens' logits; not those of greedy rows.
+        rule : Cactus, CactusExact or CactusSafe, optional
+            The plugin's.
         uniforms : sequence of float, optional
             One per drafted token, in place of the sampler's own.
         seeds : dict of int to int, optional
@@ -161,11 +146,8 @@ class RunnerV1:
         draft = logits_of(batch.draft).softmax(-1)  # as the engine's drafter does
         target = logits_of([laws[:-1] for laws in batch.target])
         given = torch.ones(len(lengths)) if temperature is None else torch.tensor(temperature)
-        if rule is not None:
-            random = given.repeat_interleave(torch.from_numpy(lengths)) > 0
-            target[random] = shift_drafted_logits(target[random], tokens[random], rule)
         with self._with(uniforms):
-            padded = self.module.rejection_sample(
+            padded = sampler(self.module, V1, rule)(
                 tokens.int(),
                 lengths.tolist(),
                 int(lengths.max()),
@@ -215,15 +197,12 @@ class RunnerV2:
         undone = torch.where(given > 0, given, 1)[row[is_draft], None]
         draft = torch.zeros(rows, longest, size)
         draft[row[is_draft], place[is_draft]] = logits_of(batch.draft) * undone  # it divides itself
-        if rule is not None:
-            random = is_draft & (given[row] > 0)
-            target[random] = shift_drafted_logits(target[random], tokens[random[is_draft]], rule)
         drawn = torch.randint(2**31, (rows,))
         for index, seed in (seeds or {}).items():
             drawn[index] = seed
         position = torch.arange(len(row))
         with self._with(uniforms, position[is_draft].tolist()):
-            sampled, counts = self.module.rejection_sample(
+            sampled, counts = sampler(self.module, V2, rule)(
                 target,
                 draft if law else None,
                 judged,

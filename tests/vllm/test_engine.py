@@ -1,4 +1,4 @@
-"""vLLM's engine on two random models of eight tokens, and the fault of its CPU build.
+"""The plugin in vLLM's engine, on two random models of eight tokens; a fault of the CPU build.
 
 Needs the C++ kernels of the CPU build: skipped where Triton is interpreted.
 """
@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from cactus_theory import Cactus, SpeculativeSampling
+from cactus_runtime.integrations.vllm.cpu_build import expand, repair_expansion
+from cactus_runtime.integrations.vllm.settings import RULES
+from cactus_theory import Cactus, CactusExact, CactusSafe, SpeculativeSampling
 from cactus_theory.testing import check_by_sampling, samples_needed
 
 pytestmark = [
@@ -31,21 +33,20 @@ def _compiled(interpreted):
         pytest.skip("the CPU build's kernels: needs TRITON_INTERPRET unset")
 
 
-def expand(output, values, cumulative, replace_from, replace_to, tile=None):
-    """What the kernel is meant to do: each row's value, once for every drafted token of the row."""
-    counts = torch.diff(cumulative, prepend=cumulative.new_zeros(1)).long()
-    replaced = torch.where(values == replace_from, replace_to, values)
-    output.copy_(replaced.repeat_interleave(counts))
+def register(kernel):
+    from vllm.triton_utils.dispatcher import register_kernels
+
+    register_kernels({EXPAND: kernel})
 
 
 @pytest.fixture
-def repaired(rejection_sampler):
-    from vllm.triton_utils.dispatcher import register_kernels
+def stock(rejection_sampler):
+    """The kernel of the CPU build, which the plugin replaces where it is in use."""
     from vllm.utils.cpu_triton_utils import _expand_kernel_impl
 
-    register_kernels({EXPAND: expand})
+    register(_expand_kernel_impl)
     yield
-    register_kernels({EXPAND: _expand_kernel_impl})
+    register(expand)
 
 
 def expanded(rejection_sampler, values):
@@ -54,14 +55,18 @@ def expanded(rejection_sampler, values):
     return output.tolist()
 
 
-def test_the_cpu_build_leaves_the_temperature_of_drafted_tokens_uninitialised(rejection_sampler):
+def test_the_cpu_build_leaves_the_temperature_of_drafted_tokens_uninitialised(
+    rejection_sampler, stock
+):
     # It writes to a copy made for its int64 kernel: only int64 values arrive.
     assert expanded(rejection_sampler, torch.tensor([0.5, 0.25])) == [9, 9, 9]
     assert expanded(rejection_sampler, torch.tensor([2, 0], dtype=torch.int32)) == [9, 9, 9]
     assert expanded(rejection_sampler, torch.tensor([2, 0])) == [2, 1, 1]
 
 
-def test_so_it_divides_the_logits_by_what_the_memory_held(rejection_sampler, sampling_metadata):
+def test_so_it_divides_the_logits_by_what_the_memory_held(
+    rejection_sampler, sampling_metadata, stock
+):
     held = lambda tensor, size: tensor.new_full((size,), 4.0)  # noqa: E731
     batch = sampling_metadata(torch.tensor([0.5, 0.5]))
     with mock.patch.object(torch.Tensor, "new_empty", held):
@@ -71,12 +76,18 @@ def test_so_it_divides_the_logits_by_what_the_memory_held(rejection_sampler, sam
     assert (logits == 0.25).all()  # 1 / 4, not 1 / 0.5
 
 
-def test_registered_anew_the_kernel_is_right(rejection_sampler, repaired):
+def test_the_plugin_repairs_it_and_says_so_once(rejection_sampler, stock):
+    sampler = type("RejectionSampler", (), {"__module__": rejection_sampler.__name__})()
+    with mock.patch("cactus_runtime.integrations.vllm.cpu_build.logger") as logger:
+        repair_expansion(sampler)
+        repair_expansion(sampler)
+    assert logger.warning.call_count == 1
     assert expanded(rejection_sampler, torch.tensor([0.5, 0.0])) == [0.5, 1, 1]
     assert expanded(rejection_sampler, torch.tensor([2, 0], dtype=torch.int32)) == [2, 1, 1]
 
 
-def test_top_k_raises_where_no_row_has_drafts(rejection_sampler, sampling_metadata, repaired):
+def test_top_k_raises_where_no_row_has_drafts(rejection_sampler, sampling_metadata, stock):
+    register(expand)
     top_k = torch.tensor([2, 2], dtype=torch.int32)
     batch = sampling_metadata(torch.tensor([0.5, 0.5]), top_k=top_k)
     with pytest.raises(RuntimeError, match="max"):
@@ -121,6 +132,7 @@ def engine(models, tmp_path_factory, rejection_sampler):
             max_model_len=32,
             enforce_eager=True,
             enable_prefix_caching=False,
+            disable_log_stats=False,
             kv_cache_memory_bytes=2**26,
             speculative_config={
                 "method": "draft_model",
@@ -128,7 +140,17 @@ def engine(models, tmp_path_factory, rejection_sampler):
                 "num_speculative_tokens": 1,
                 "draft_sample_method": "probabilistic",
             },
+            additional_config={"cactus": {"delta": 0.5}},
+            worker_extension_cls="cactus_runtime.integrations.vllm.CactusExtension",
         )
+
+
+def configure(engine, rule):
+    name = next(name for name, kind in RULES.items() if type(rule) is kind)
+    (ended,) = engine.collective_rpc(
+        "cactus_configure", args=({"delta": rule.delta, "rule": name},)
+    )
+    return ended
 
 
 def generated(engine, count, **params):
@@ -139,16 +161,20 @@ def generated(engine, count, **params):
         SamplingParams(detokenize=False, ignore_eos=True, **params),
         use_tqdm=False,
     )
-    return [output.outputs[0].token_ids for output in outputs]
+    return [output.outputs[0] for output in outputs]
 
 
-def law(model, ids):
+def law(model, ids, *, temperature=TEMPERATURE):
     logits = model(torch.tensor([ids])).logits[0, -1].double()
-    return (logits / TEMPERATURE).softmax(-1).numpy()
+    return (logits / temperature).softmax(-1).numpy()
 
 
-def check_second_token(engine, models, rule):
-    """The first token comes from the prompt alone, the second is the first one verified."""
+@pytest.mark.parametrize(
+    "rule", [Cactus(0.0), Cactus(0.1), Cactus(1.0), CactusExact(0.1), CactusSafe(0.5)], ids=repr
+)
+def test_the_engine_emits_the_law_of_the_rule(engine, models, rule):
+    # The first token comes from the prompt alone, the second is the first one verified.
+    configure(engine, rule)
     first = int(law(models[0], PROMPT).argmax())
     target, draft = (law(model, [*PROMPT, first]) for model in models)
     laws = {"draft": draft, "target": target, "smallest": 0.05}
@@ -157,34 +183,63 @@ def check_second_token(engine, models, rule):
         torch.manual_seed(seed)
         seconds = []
         while len(seconds) < count:
-            pairs = generated(engine, 2_000, max_tokens=2, temperature=TEMPERATURE)
+            texts = generated(engine, 2_000, max_tokens=2, temperature=TEMPERATURE)
+            pairs = (text.token_ids for text in texts)
             seconds += [second for token, second in pairs if token == first]
         return np.bincount(seconds[:count], minlength=target.size)
 
     # a law of 1200 tokens takes 4 seconds; float32 logits are right to some 1e-6
-    check_by_sampling(sampler, rule, samples=samples_needed(rule, **laws), **laws)
+    judged = SpeculativeSampling() if rule.delta == 0 else rule
+    check_by_sampling(sampler, judged, samples=samples_needed(judged, **laws), **laws)
 
 
-def test_repaired_the_engine_emits_the_law_of_the_target(engine, models, repaired):
-    check_second_token(engine, models, SpeculativeSampling())
+def counted(engine):
+    """Drafted and accepted tokens by vLLM's own metrics."""
+    values = {metric.name: getattr(metric, "value", None) for metric in engine.get_metrics()}
+    names = ("num_draft_tokens", "num_accepted_tokens")
+    return np.array([values[f"vllm:spec_decode_{name}"] for name in names])
 
 
-@pytest.mark.parametrize("delta", [0.1, 1.0])
-def test_repaired_and_with_one_logit_shifted_the_engine_is_cactus(
-    engine, models, repaired, rejection_sampler, shifted, delta
-):
-    stock = rejection_sampler.rejection_sample
+def test_the_statistics_are_those_of_vllm_itself_and_rise_with_the_budget(engine):
+    accepted = []
+    for delta in (0.0, 1.0):
+        configure(engine, Cactus(delta))
+        before = counted(engine)
+        generated(engine, 500, max_tokens=9, temperature=TEMPERATURE)
+        drafted, kept = counted(engine) - before
+        (found,) = engine.collective_rpc("cactus_statistics")
+        assert (found["drafted_tokens"], found["accepted_tokens"]) == (drafted, kept)
+        assert found["rejected_tokens"] == drafted - kept  # one draft per block
+        assert found["blocks"] == drafted
+        accepted.append(found["acceptance_rate"])
+    assert accepted[1] > accepted[0] + 0.1  # by 0.2 or more on this pair; 500 x 4 draws or more
 
-    def shifting(tokens, lengths, longest, ends, draft, logits, *rest, **options):
-        logits = shifted(logits, tokens.long(), Cactus(delta))
-        return stock(tokens, lengths, longest, ends, draft, logits, *rest, **options)
 
-    with mock.patch.object(rejection_sampler, "rejection_sample", shifting):
-        check_second_token(engine, models, Cactus(delta))
-
-
-def test_greedy_the_engine_follows_the_argmax_without_any_repair(engine, models):
+def test_greedy_the_engine_follows_the_argmax_and_nothing_is_counted(engine, models):
+    configure(engine, Cactus(1.0))
     ids = list(PROMPT)
     for _ in range(8):
         ids.append(int(law(models[0], ids).argmax()))
-    assert generated(engine, 3, max_tokens=8, temperature=0) == [ids[len(PROMPT) :]] * 3
+    texts = generated(engine, 3, max_tokens=8, temperature=0)
+    assert [text.token_ids for text in texts] == [ids[len(PROMPT) :]] * 3
+    assert configure(engine, Cactus(1.0))["blocks"] == 0
+
+
+def test_log_probabilities_are_those_of_the_target(engine, models):
+    configure(engine, Cactus(1.0))
+    with mock.patch.object(torch._dynamo.config, "disable", True):  # else half a minute
+        texts = generated(engine, 20, max_tokens=6, temperature=TEMPERATURE, logprobs=8)
+    for text in texts:
+        ids = list(PROMPT)
+        for token, reported in zip(text.token_ids, text.logprobs, strict=True):
+            expected = np.log(law(models[0], ids, temperature=1))
+            found = [reported[x].logprob for x in range(expected.size)]
+            assert found == pytest.approx(expected, abs=1e-5)  # two float32 models
+            ids.append(token)
+
+
+def test_a_running_engine_refuses_wrong_settings_and_goes_on(engine):
+    configure(engine, Cactus(0.5))
+    with pytest.raises(ValueError, match="got 'dleta'"):
+        engine.collective_rpc("cactus_configure", args=({"dleta": 1},))
+    assert configure(engine, Cactus(0.5))["delta"] == 0.5

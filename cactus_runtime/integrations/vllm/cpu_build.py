@@ -1,0 +1,65 @@
+"""A fault of vLLM's CPU build (seen in 0.32.0), in the way of any speculative decoding at T > 0.
+
+Its kernel that gives each drafted token its request's temperature, top-k and top-p writes to a copy
+made for its int64 arithmetic, and so leaves them uninitialised: the engine emits no stated law.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from importlib import import_module
+from typing import Any
+
+import torch
+
+logger = logging.getLogger("vllm.cactus")
+
+
+def repair_expansion(sampler: Any) -> None:
+    """Register a right kernel where the sampler's module is found to have the fault."""
+    module = sys.modules[type(sampler).__module__]
+    on_cpu = import_module("vllm.platforms").current_platform.is_cpu()
+    if on_cpu and hasattr(module, "_expand") and not _is_right(module._expand):
+        kernel = f"{module.__name__}.expand_kernel"
+        import_module("vllm.triton_utils.dispatcher").register_kernels({kernel: expand})
+        logger.warning("cactus: repaired the temperatures of drafted tokens in vLLM's CPU build")
+
+
+def _is_right(expansion: Any) -> bool:
+    output = torch.full((3,), 9.0)
+    expansion(output, torch.tensor([0.5, 0.0]), torch.tensor([1, 3], dtype=torch.int32), 0, 1)
+    return output.tolist() == [0.5, 1, 1]
+
+
+def expand(
+    output: torch.Tensor,
+    values: torch.Tensor,
+    ends: torch.Tensor,
+    replace_from: float,
+    replace_to: float,
+    tile: int = 0,
+) -> None:
+    """Each request's value once for every drafted token of it, one value replaced by another.
+
+    Parameters
+    ----------
+    output : tensor, shape (N,)
+        Written to.
+    values : tensor, shape (B,)
+    ends : int tensor, shape (B,)
+        Drafted tokens of the requests up to each.
+    replace_from, replace_to : float
+    tile : int
+        Of the kernel; not used.
+
+    Examples
+    --------
+    >>> output = torch.empty(3)
+    >>> expand(output, torch.tensor([0.5, 0.0]), torch.tensor([1, 3]), 0, 1)
+    >>> output
+    tensor([0.5000, 1.0000, 1.0000])
+    """
+    counts = torch.diff(ends, prepend=ends.new_zeros(1)).long()
+    replaced = torch.where(values == replace_from, replace_to, values)
+    output.copy_(replaced.repeat_interleave(counts))

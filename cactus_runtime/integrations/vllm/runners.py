@@ -1,0 +1,230 @@
+"""vLLM's two model runners: where each calls its rejection sampler, and what the arguments mean.
+
+Written for vLLM 0.32.0. A function whose parameters are not among those known here is refused.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from types import FunctionType
+from typing import Any
+
+import torch
+
+KNOWN_VERSION = "0.32.0"
+
+
+@dataclass(frozen=True)
+class Drafts:
+    """A batch of drafted tokens, one per row of the target's logits, as a sampler was handed it.
+
+    Attributes
+    ----------
+    logits : float32 tensor, shape (R, V)
+        Of the target, as the sampler reads them.
+    tokens : int64 tensor, shape (R,)
+        The token that a row judges.
+    drafted : bool tensor, shape (R,)
+        False where a row judges no drafted token: bonus rows and placeholders.
+    request : int64 tensor, shape (R,)
+        Number in the batch of the request that a row belongs to.
+    temperature : float tensor, shape (B,)
+        Of each request; 0 is greedy.
+    """
+
+    logits: torch.Tensor
+    tokens: torch.Tensor
+    drafted: torch.Tensor
+    request: torch.Tensor
+    temperature: torch.Tensor
+
+
+@dataclass(frozen=True)
+class Runner:
+    """One of the two: names of module, method and parameters, and how to read them.
+
+    Attributes
+    ----------
+    module : str
+        Of the class ``RejectionSampler``.
+    method : str
+        The method of it that calls ``rejection_sample``, a function of its module's namespace.
+    needed, other : tuple of str
+        Parameters of that function: those read, and the others known.
+    drafts : callable
+        The batch, from the arguments by name; None where no row is sampled at random.
+    accepted : callable
+        Number of drafted tokens accepted of each request, from what the function returned.
+    """
+
+    module: str
+    method: str
+    needed: tuple[str, ...]
+    other: tuple[str, ...]
+    drafts: Callable[[Mapping[str, Any]], Drafts | None]
+    accepted: Callable[[Any], torch.Tensor]
+
+    def signature(self, function: Callable[..., Any]) -> inspect.Signature:
+        """Signature of the runner's ``rejection_sample``.
+
+        Raises
+        ------
+        RuntimeError
+            If its parameters are not the known ones.
+        """
+        signature = inspect.signature(function)
+        names = set(signature.parameters)
+        odd = sorted(names.symmetric_difference(self.needed) - set(self.other))
+        if odd:
+            raise RuntimeError(
+                f"cactus does not know this rejection_sample of {self.module}: its parameters "
+                f"differ in {', '.join(odd)}. {advice()}"
+            )
+        return signature
+
+
+def advice() -> str:
+    """What to install where this vLLM is not the known one."""
+    version = getattr(import_module("vllm"), "__version__", "of unknown version")
+    return (
+        f"This is vLLM {version}; cactus was written for {KNOWN_VERSION}: install that, or remove "
+        "'cactus' from additional_config."
+    )
+
+
+def runner_of(sampler: Any) -> Runner:
+    """The runner a rejection sampler belongs to.
+
+    Raises
+    ------
+    RuntimeError
+        If it is of neither: a model with a sampler of its own, or another vLLM.
+    """
+    kind = type(sampler)
+    for runner in RUNNERS:
+        if (kind.__module__, kind.__name__) == (runner.module, "RejectionSampler"):
+            return runner
+    raise RuntimeError(
+        f"cactus does not know the rejection sampler {kind.__module__}.{kind.__name__}. {advice()}"
+    )
+
+
+def rebound(function: Any, name: str, change: Callable[[Any], Any]) -> FunctionType:
+    """The same function with one global name changed, for it alone.
+
+    Parameters
+    ----------
+    function : function
+    name : str
+    change : callable
+        The new meaning of the name, from the old one.
+
+    Raises
+    ------
+    RuntimeError
+        If the function does not use that name.
+
+    Examples
+    --------
+    >>> rebound(advice, "KNOWN_VERSION", str.title).__name__
+    'advice'
+    >>> rebound(advice, "RUNNERS", tuple)
+    Traceback (most recent call last):
+    ...
+    RuntimeError: advice does not use RUNNERS
+    """
+    code, known = getattr(function, "__code__", None), getattr(function, "__globals__", {})
+    if code is None or name not in code.co_names or name not in known:
+        raise RuntimeError(f"{getattr(function, '__qualname__', function)} does not use {name}")
+    names = {**known, name: change(known[name])}
+    again = FunctionType(code, names, code.co_name, function.__defaults__, function.__closure__)
+    again.__kwdefaults__ = function.__kwdefaults__
+    return again
+
+
+def _requests(ends: torch.Tensor, rows: int) -> torch.Tensor:
+    """Request of each row, where those of request i end before row ``ends[i]``."""
+    row = torch.arange(rows, device=ends.device)
+    return torch.searchsorted(ends.long(), row, right=True).clamp(max=len(ends) - 1)
+
+
+def _drafts_v1(arguments: Mapping[str, Any]) -> Drafts | None:
+    """One row per drafted token; no bonus rows."""
+    metadata, tokens = arguments["sampling_metadata"], arguments["draft_token_ids"]
+    if metadata.all_greedy or not len(tokens):
+        return None
+    return Drafts(
+        arguments["target_logits"],
+        tokens.long(),
+        tokens >= 0,
+        _requests(arguments["cu_num_draft_tokens"], len(tokens)),
+        metadata.temperature,
+    )
+
+
+def _drafts_v2(arguments: Mapping[str, Any]) -> Drafts | None:
+    """Rows of a request: one per drafted token, which is that of the next row, then the bonus."""
+    logits, draft = arguments["target_logits"], arguments["draft_logits"]
+    ends, rows = arguments["cu_num_logits"][1:].long(), len(logits)
+    if draft is not None:
+        logits = logits[:, : draft.shape[-1]]  # the kernels read no more
+    tokens = arguments["draft_sampled"].long().roll(-1)
+    last = torch.zeros(rows, dtype=torch.bool, device=ends.device).index_fill_(0, ends - 1, True)
+    inside = torch.arange(rows, device=ends.device) < ends[-1]
+    return Drafts(
+        logits,
+        tokens,
+        inside & ~last & (tokens >= 0),
+        _requests(ends, rows),
+        arguments["temperature"][arguments["idx_mapping"].long()],
+    )
+
+
+V1 = Runner(
+    "vllm.v1.sample.rejection_sampler",
+    "forward",
+    ("draft_token_ids", "cu_num_draft_tokens", "target_logits", "sampling_metadata"),
+    (
+        "num_draft_tokens",
+        "max_spec_len",
+        "draft_probs",
+        "bonus_token_ids",
+        "synthetic_mode",
+        "synthetic_conditional_rates",
+        "use_fp64_gumbel",
+    ),
+    _drafts_v1,
+    lambda tokens: (tokens != -1).sum(-1) - 1,
+)
+V2 = Runner(
+    "vllm.v1.worker.gpu.spec_decode.rejection_sampler",
+    "_verify",
+    (
+        "target_logits",
+        "draft_logits",
+        "draft_sampled",
+        "cu_num_logits",
+        "idx_mapping",
+        "temperature",
+    ),
+    (
+        "pos",
+        "expanded_idx_mapping",
+        "expanded_local_pos",
+        "seed",
+        "num_speculative_steps",
+        "synthetic_conditional_rates",
+        "use_fp64",
+        "use_block_verification",
+        "contexts",
+        "watermarking",
+        "watermarking_skip_mask",
+        "watermark_key",
+    ),
+    _drafts_v2,
+    lambda output: output[1] - 1,
+)
+RUNNERS = (V1, V2)

@@ -1,0 +1,77 @@
+"""The candidate law as a shift of one logit, so that a stock rejection sampler applies the rule."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from cactus_theory.rules import CandidateRule
+
+_LEAST = math.exp(-60)  # of a shrink factor: float32 rounds the rest of such a law away
+
+
+def shift_logits_(
+    logits: torch.Tensor, tokens: torch.Tensor, where: torch.Tensor, rule: CandidateRule
+) -> torch.Tensor:
+    """Replace, in place, the logit of each row's token by that of the candidate law.
+
+    With Z the sum of exponentials of a row and q the token's probability, the new logit is
+    log Z + log g - log s, g = ``rule.boost(q)``, s = ``rule.shrink(q)`` = (1-g)/(1-q). The softmax
+    is then the candidate law h: g at the token, s times the target elsewhere. A token of
+    probability 0 keeps its -inf and one of probability 1 its logit.
+
+    Parameters
+    ----------
+    logits : float32 tensor, shape (R, V)
+        Of the target, after temperature and filters; changed at one place per row.
+    tokens : int64 tensor, shape (R,)
+        Drafted tokens; anything where `where` is False.
+    where : bool tensor, shape (R,)
+        The rows to change.
+    rule : CandidateRule
+
+    Returns
+    -------
+    float32 tensor, shape (R, 1)
+        The logits that were there; `restore_logits_` puts them back.
+
+    References
+    ----------
+    Theorem 2 of Hao and Mou (2026): the optimum moves one coordinate.
+
+    Examples
+    --------
+    >>> from cactus_theory import Cactus
+    >>> logits = torch.tensor([[0.2, 0.8]]).log()
+    >>> old = shift_logits_(logits, torch.tensor([0]), torch.tensor([True]), Cactus(0.5))
+    >>> logits.softmax(-1)
+    tensor([[0.6000, 0.4000]])
+    """
+    places = _places(logits, tokens)
+    old = logits.gather(1, places)
+    log_z = logits.logsumexp(-1, keepdim=True).double()
+    target = (old.double() - log_z).exp().clamp(max=1.0)
+    shrunk = rule.shrink(target, xp=torch).clamp(min=_LEAST)
+    new = log_z + rule.boost(target, xp=torch).log() - shrunk.log()
+    logits.scatter_(1, places, torch.where(where.unsqueeze(1), new.to(logits.dtype), old))
+    return old
+
+
+def restore_logits_(logits: torch.Tensor, tokens: torch.Tensor, old: torch.Tensor) -> None:
+    """Put back what `shift_logits_` replaced, to the last bit.
+
+    Examples
+    --------
+    >>> from cactus_theory import Cactus
+    >>> logits, tokens = torch.zeros(1, 2), torch.tensor([1])
+    >>> old = shift_logits_(logits, tokens, torch.tensor([True]), Cactus(0.1))
+    >>> restore_logits_(logits, tokens, old)
+    >>> logits
+    tensor([[0., 0.]])
+    """
+    logits.scatter_(1, _places(logits, tokens), old)
+
+
+def _places(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    return tokens.long().clamp(0, logits.shape[1] - 1).unsqueeze(1)

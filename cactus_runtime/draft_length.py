@@ -195,14 +195,14 @@ def measure_costs(
         Tokens that are read before.
     repetitions : int
 
+    Returns
+    -------
+    PassCosts
+
     Raises
     ------
     ValueError
         If a number has no meaning.
-
-    Returns
-    -------
-    PassCosts
 
     Examples
     --------

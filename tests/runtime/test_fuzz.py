@@ -1,6 +1,6 @@
 """Random configurations on random models, and what must hold of every one of them.
 
-CACTUS_FUZZ_CASES says how many requests are decoded, each alone and in a batch; default 1000.
+CACTUS_FUZZ_CASES says how many requests are decoded, each alone and in a batch; default 400.
 """
 
 import functools
@@ -27,7 +27,7 @@ from cactus_theory import (
     TypicalAcceptance,
 )
 
-CASES = int(os.environ.get("CACTUS_FUZZ_CASES", "1000"))
+CASES = int(os.environ.get("CACTUS_FUZZ_CASES", "400"))
 CHUNKS = 8
 LETTERS = "abcdefghijkl"
 # In float64, batch shapes move a law by about 1e-15: a uniform in that gap is not to be feared.

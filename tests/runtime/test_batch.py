@@ -200,7 +200,7 @@ def test_several_rows_that_end_in_one_block_leave_the_others_in_place():
 @pytest.mark.parametrize(
     ("wrong", "error", "words"),
     [
-        ({"requests": []}, TypeError, "non-empty sequence of Requests, got"),
+        ({"requests": []}, ValueError, "requests must have at least one Request, got none"),
         ({"requests": [Request([1]), "x"]}, TypeError, "sequence of Requests"),
         ({"batch_size": 0}, ValueError, "batch_size must be an integer >= 1, got 0"),
         ({"batch_size": 2.0}, TypeError, "batch_size must be an integer >= 1, got 2.0"),

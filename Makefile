@@ -21,7 +21,7 @@ test-vllm: .venv-vllm/test
 
 # The lm-evaluation-harness, which brings some forty packages.
 test-lm-eval: .venv/lm-eval
-	.venv/bin/python -m pytest tests/integrations/test_lm_eval.py \
+	.venv/bin/python -m pytest tests/integrations/test_lm_eval.py tests/integrations/test_ifeval.py \
 		cactus_runtime/integrations/lm_eval.py $(ARGS)
 
 lint: .venv/dev
@@ -38,8 +38,8 @@ figure: .venv/test  # the README's pictures; that of a page needs a Chromium
 	chromium --headless --no-sandbox --hide-scrollbars --window-size=860,640 \
 		--screenshot=docs/pictures/decoded.png build/decoded.html
 
-notebooks: .venv/test  # run them all; outputs are not kept
-	.venv/bin/python -m pytest --nbmake notebooks $(ARGS)
+notebooks: .venv/test  # run them all; outputs are not kept, and a cell has a minute
+	.venv/bin/python -m pytest --nbmake --nbmake-timeout=60 notebooks $(ARGS)
 
 reference: .venv/test  # docs/rules.md and docs/reference, from the docstrings
 	.venv/bin/python docs/generate.py

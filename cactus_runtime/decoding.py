@@ -92,6 +92,21 @@ class BatchDecoding(Iterator[tuple[int, Token]]):
             pass
         return self.results
 
+    def completed(self) -> Iterator[tuple[int, DecodeResult]]:
+        """Decode to the end, and yield (index, result) of each request as its text ends.
+
+        Examples
+        --------
+        >>> from cactus_runtime import Decoder, Request
+        >>> requests = [Request("dog:", max_new_tokens=n, seed=1) for n in (9, 1)]
+        >>> [index for index, result in Decoder("tiny").batch(requests).completed()]
+        [1, 0]
+        """
+        for index, token in self:
+            row = self._rows[index]
+            if row.finish_reason is not None and token is row.trace[-1]:
+                yield index, row.result
+
     @property
     def results(self) -> list[DecodeResult]:
         """Results so far, in whole blocks, in the order of the requests."""

@@ -19,7 +19,7 @@ PROMPTS = ("dog:", "kindness:", "river:", "to run:", "music:", "bright:", "teach
 
 def record_laws(
     pair: Pair,
-    prompts: Sequence[str] = PROMPTS,
+    prompts: Sequence[str | Sequence[int]] = PROMPTS,
     *,
     tokens: int = 12,
     sampling: SamplingParams = SamplingParams(temperature=0.7),
@@ -32,7 +32,7 @@ def record_laws(
     Parameters
     ----------
     pair : Pair
-    prompts : sequence of str
+    prompts : sequence of str, or of token ids
         Taken as they are, without a chat template.
     tokens : int
         Of each text; its end does not stop it.
@@ -73,7 +73,9 @@ def record_laws(
     draft, target = (np.concatenate(side) for side in zip(*laws, strict=True))
     about = {
         "pair": name,
-        "prompts": "\n".join(prompts),
+        "prompts": "\n".join(
+            prompt if isinstance(prompt, str) else str(prompt) for prompt in prompts
+        ),
         "tokens": f"{tokens}",
         "temperature": f"{sampling.temperature:g}",
         "top_k": f"{sampling.top_k}",
@@ -89,7 +91,13 @@ def record_laws(
 
 
 def _along(
-    pair: Pair, decoder: Decoder, prompt: str, *, tokens: int, sampling: SamplingParams, seed: int
+    pair: Pair,
+    decoder: Decoder,
+    prompt: str | Sequence[int],
+    *,
+    tokens: int,
+    sampling: SamplingParams,
+    seed: int,
 ) -> list[np.ndarray]:
     """Laws of draft and target, shape (tokens, V), at the tokens of one text."""
     text = decoder.stream(
@@ -104,7 +112,8 @@ def _along(
     ).finish()
     if text.finish_reason == "interrupted":
         raise KeyboardInterrupt
-    ids = torch.tensor([[*pair.tokenizer(prompt)["input_ids"], *text.tokens]])
+    read = pair.tokenizer(prompt)["input_ids"] if isinstance(prompt, str) else prompt
+    ids = torch.tensor([[*read, *text.tokens]])
     found = []
     for model in (pair.draft, pair.target):
         with torch.no_grad():

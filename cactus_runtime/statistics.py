@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from cactus_theory.rules import Rule
 
@@ -101,7 +101,11 @@ class Block:
 
 @dataclass
 class Seconds:
-    """Wall-clock seconds; `overhead` is what the three parts leave of `total`.
+    """Wall-clock seconds, as the host sees them; `overhead` is what the parts leave of `total`.
+
+    `undivided` are those of blocks that were one launch on a GPU: draft, target and verification,
+    which the host cannot tell apart. Of the other blocks on a GPU, whose work is only queued
+    before its result is asked for, most of the wait is `verification`.
 
     Of a row in a batch: while it was decoded, whatever else was.
     """
@@ -110,10 +114,12 @@ class Seconds:
     target: float = 0.0
     verification: float = 0.0
     total: float = 0.0
+    undivided: float = 0.0
 
     @property
     def overhead(self) -> float:
-        return self.total - self.draft - self.target - self.verification
+        parts = self.draft + self.target + self.verification + self.undivided
+        return self.total - parts
 
 
 @dataclass(frozen=True)
@@ -222,6 +228,42 @@ class DecodeResult:
         Its expectation bounds the KL of the whole text's law from the target's.
         """
         return sum((verdict.kl_bound for verdict in self.verdicts), 0.0)
+
+    def sums(self) -> dict[str, Any]:
+        """Counts and sums, of which every rate and mean over many results can be made; for JSON.
+
+        Returns
+        -------
+        dict
+            `blocks` target passes emitted `tokens` tokens; `drafted` were proposed, `judged` of
+            them verified with their outcome emitted, `accepted` kept; `acceptance_rate`,
+            `total_variation` and `kl_bound` (nats) are sums over what was judged, and `seconds`
+            were taken.
+
+        Examples
+        --------
+        >>> from cactus_runtime import decode
+        >>> sums = decode("tiny", "dog:", max_new_tokens=5, seed=1).sums()
+        >>> sums["tokens"], sums["rule"], sums["accepted"] <= sums["judged"]
+        (5, 'SpeculativeSampling()', True)
+        """
+        verdicts = self.verdicts
+        return {
+            "rule": str(self.rule),
+            "seed": self.seed,
+            "number": self.number,
+            "prompt_tokens": self.prompt_tokens,
+            "tokens": len(self.trace),
+            "finish_reason": self.finish_reason,
+            "blocks": len(self.blocks),
+            "drafted": sum(block.drafted for block in self.blocks),
+            "judged": len(verdicts),
+            "accepted": sum(block.accepted for block in self.blocks),
+            "acceptance_rate": sum(verdict.acceptance_rate for verdict in verdicts),
+            "total_variation": self.total_variation,
+            "kl_bound": self.kl_bound,
+            "seconds": self.seconds.total,
+        }
 
     @property
     def warnings(self) -> tuple[str, ...]:

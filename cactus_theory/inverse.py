@@ -39,7 +39,7 @@ from cactus_theory import _validate
 from cactus_theory.divergences import binary_kl
 from cactus_theory.divergences import kl as kl_divergence
 from cactus_theory.laws import emission, output_law
-from cactus_theory.rules import Cactus, CactusExact, CandidateRule
+from cactus_theory.rules import Cactus, CactusExact, CandidateRule, Rule
 
 RuleFamily = Callable[[float], CandidateRule]
 
@@ -107,7 +107,7 @@ def delta_for_sure_acceptance(rule_type: RuleFamily, *, draft_prob: Any, target_
 
 
 def delta_for_acceptance_rate(
-    rate: float, rule_type: RuleFamily, *, draft: Any, target: Any
+    rate: float, rule_type: Callable[[float], Rule], *, draft: Any, target: Any
 ) -> float:
     """The least delta whose mean acceptance rate over a set of positions is at least `rate`.
 
@@ -115,8 +115,8 @@ def delta_for_acceptance_rate(
     ----------
     rate : float
         Mean of sum_x min(p, g) over the leading axes.
-    rule_type : callable, delta -> CandidateRule
-        `Cactus`, `CactusExact`, or any family whose boosts do not fall as delta grows.
+    rule_type : callable, delta -> Rule
+        `Cactus`, `CactusExact`, `Clamp`, or any family that accepts no less as delta grows.
     draft, target : array_like, shape (..., V)
         Laws p and q; leading axes broadcast.
 
@@ -155,7 +155,9 @@ def delta_for_total_variation(
     ----------
     total_variation : float
         Mean of TV(out, q) over the leading axes.
-    rule_type, draft, target
+    rule_type : callable, delta -> CandidateRule
+        `Cactus`, `CactusExact`, or any family whose boosts do not fall as delta grows.
+    draft, target
         As for `delta_for_acceptance_rate`.
 
     Returns
@@ -195,7 +197,9 @@ def delta_for_kl(kl: float, rule_type: RuleFamily, *, draft: Any, target: Any) -
     ----------
     kl : float
         Mean of KL(out || q) over the leading axes, in nats; exact, not the O(V) bound.
-    rule_type, draft, target
+    rule_type : callable, delta -> CandidateRule
+        `Cactus`, `CactusExact`, or any family whose boosts do not fall as delta grows.
+    draft, target
         As for `delta_for_acceptance_rate`.
 
     Returns

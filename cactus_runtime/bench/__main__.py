@@ -14,7 +14,7 @@ import torch
 import transformers
 
 from cactus_runtime.bench.decoding import bench_decoding
-from cactus_runtime.bench.models import random_pair
+from cactus_runtime.bench.models import chat_ids, random_pair
 from cactus_runtime.bench.verifying import bench_verification
 from cactus_runtime.pairs import PAIRS, load_pair
 
@@ -68,15 +68,7 @@ def _lines(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 def _models(options: argparse.Namespace) -> tuple[Any, Any, list[int]]:
     if options.config is None:
         pair = load_pair(options.pair, device=options.device)
-        text = options.prompt
-        if getattr(pair.tokenizer, "chat_template", None):
-            messages: Any = [{"role": "user", "content": text}]
-            ids = pair.tokenizer.apply_chat_template(
-                messages, add_generation_prompt=True, return_dict=False
-            )
-        else:
-            ids = pair.tokenizer(text)["input_ids"]
-        return pair.target, pair.draft, list(ids)  # type: ignore[arg-type]
+        return pair.target, pair.draft, chat_ids(pair.tokenizer, options.prompt)
     target, draft = random_pair(
         options.config,
         options.draft_config or options.config,

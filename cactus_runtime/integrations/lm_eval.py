@@ -58,7 +58,7 @@ RULES: dict[str, type[Rule]] = {
     "top_k_acceptance": TopKAcceptance,
 }
 _SAMPLING = ("top_k", "top_p", "min_p", "repetition_penalty")  # of the tasks' arguments
-_CHUNK = 16  # batches between which answers are cached and logged
+_CHUNK = 64  # batches whose tokens are kept in memory
 
 
 class CactusLM(HFLM):
@@ -88,7 +88,7 @@ class CactusLM(HFLM):
         With it and a number made of its task, document and repetition each answer is decoded, so
         that none depends on what else is asked.
     log : str or Path, optional
-        A file to which a line of JSON is added for each answer; see `record`.
+        A file to which a line of JSON is added for each answer; see `DecodeResult.sums`.
     batch_size : int
         Requests decoded together.
     device : str, optional
@@ -188,12 +188,11 @@ class CactusLM(HFLM):
                 decoding = self.decoder.batch(
                     [prepared[i] for i in some], batch_size=self.batch_size
                 )
-                for _ in decoding:
-                    pass
-                for i, result in zip(some, decoding.results, strict=True):
+                for place, result in decoding.completed():
+                    i = some[place]
                     self._write(places[i], result)
                     answers[i] = self._answer(requests[i].args, prepared[i], result)
-                progress.update(len(some))
+                    progress.update()
         return [answers[i] for i in range(len(requests))]
 
     def _prepare(self, context: str, arguments: dict[str, Any], *, number: int) -> Request:
@@ -231,7 +230,7 @@ class CactusLM(HFLM):
 
     def _write(self, place: dict[str, Any], result: DecodeResult) -> None:
         if self._log is not None:
-            line = {**place, "num_draft_tokens": self._num_draft_tokens, **record(result)}
+            line = {**place, "num_draft_tokens": self._num_draft_tokens, **result.sums()}
             with self._log.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
 
@@ -264,40 +263,6 @@ def make_rule(rule: str | Rule, parameters: dict[str, Any]) -> Rule:
         return RULES[rule](**parameters)
     except TypeError as error:
         raise ValueError(f"rule={rule} does not go with {parameters or 'no parameter'}") from error
-
-
-def record(result: DecodeResult) -> dict[str, Any]:
-    """What the log keeps of a result: sums, of which every rate and mean can be made.
-
-    Returns
-    -------
-    dict
-        `blocks` target passes emitted `tokens` tokens; `drafted` were proposed, `judged` of them
-        verified with their outcome emitted, `accepted` kept; `total_variation` and `kl_bound`
-        (nats) are the sums of the account, and `seconds` were taken.
-
-    Examples
-    --------
-    >>> from cactus_runtime import decode
-    >>> found = record(decode("tiny", "dog:", max_new_tokens=5, seed=1))
-    >>> found["tokens"], found["rule"], found["accepted"] <= found["judged"]
-    (5, 'SpeculativeSampling()', True)
-    """
-    return {
-        "rule": str(result.rule),
-        "seed": result.seed,
-        "number": result.number,
-        "prompt_tokens": result.prompt_tokens,
-        "tokens": len(result.tokens),
-        "finish_reason": result.finish_reason,
-        "blocks": len(result.blocks),
-        "drafted": sum(block.drafted for block in result.blocks),
-        "judged": len(result.verdicts),
-        "accepted": sum(block.accepted for block in result.blocks),
-        "total_variation": result.total_variation,
-        "kl_bound": result.kl_bound,
-        "seconds": result.seconds.total,
-    }
 
 
 def number_of(task: str, doc_id: int, repeat: int) -> int:

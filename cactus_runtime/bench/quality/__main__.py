@@ -1,0 +1,198 @@
+"""``python -m cactus_runtime.bench.quality FOLDER``: IFEval under many rules, resumable."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from cactus_runtime.bench.models import chat_ids, without_layers
+from cactus_runtime.bench.quality.answers import Settings, read_answers, write_answers
+from cactus_runtime.bench.quality.arms import Arm, all_arms
+from cactus_runtime.bench.quality.ifeval import ifeval_checks, load_prompts
+from cactus_runtime.bench.quality.picture import quality
+from cactus_runtime.bench.quality.summary import summarise
+from cactus_runtime.decoder import Decoder
+from cactus_runtime.models import ModelNotFoundError
+from cactus_runtime.pairs import Pair
+from cactus_runtime.recording import record_laws
+from cactus_runtime.sampling import SamplingParams
+from cactus_theory.recording import load_laws
+
+_RECORDED_PROMPTS, _RECORDED_TOKENS = 16, 24
+_FREE = ("folder", "prompts", "limit", "batch_size", "device", "report")  # may differ on resuming
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    try:
+        _run(options)
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on", file=sys.stderr)
+        return 130
+    except (ValueError, TypeError, OSError, ModuleNotFoundError, ModelNotFoundError) as error:
+        parser.error(str(error))
+    return 0
+
+
+def _run(options: argparse.Namespace) -> None:
+    checks = ifeval_checks()
+    prompts = load_prompts(options.prompts)[: options.limit]
+    folder: Path = options.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    _keep_settings(folder / "settings.json", options)
+    answers = folder / "answers.jsonl"
+    if not options.report:
+        _answer(answers, prompts, options)
+    by_key = {prompt["key"]: prompt for prompt in prompts}
+    lines = [line for line in read_answers(answers) if line["key"] in by_key]
+    summary = summarise(lines, lambda line: checks(by_key[line["key"]], line["answer"]))
+    result = json.dumps({"settings": _settings(options), **_finite(summary)}, indent=1)
+    (folder / "results.json").write_text(result + "\n", encoding="utf-8")
+    left, _ = quality(summary)
+    left.figure.savefig(folder / "results.png", dpi=150)
+    print(_table(summary))
+
+
+def _answer(path: Path, prompts: Sequence[Mapping[str, Any]], options: argparse.Namespace) -> None:
+    decoder = _decoder(options)
+    sampling = SamplingParams(
+        temperature=options.temperature, top_k=options.top_k, top_p=options.top_p
+    )
+    arms = _arms(path.with_name("laws.npz"), decoder, prompts, sampling, options)
+    settings = Settings(options.drafts, options.max_new_tokens, sampling, options.seed)
+    write_answers(path, decoder, prompts, arms, settings, batch_size=options.batch_size)
+
+
+def _decoder(options: argparse.Namespace) -> Decoder:
+    loaded = Decoder(options.target, draft=options.draft, device=options.device)
+    target, draft = loaded.target, loaded.draft
+    if options.dtype is not None:
+        target = target.to(getattr(torch, options.dtype))
+    if options.drop_layers:
+        draft = without_layers(target, options.drop_layers)
+    elif options.dtype is not None and options.draft is not None:
+        draft = draft.to(getattr(torch, options.dtype))  # type: ignore[union-attr]
+    if not isinstance(draft, PreTrainedModel):
+        raise ValueError(f"draft must be a model, or layers be dropped, got {options.draft!r}")
+    return Decoder(target, draft=draft, tokenizer=loaded.tokenizer)
+
+
+def _arms(
+    path: Path,
+    decoder: Decoder,
+    prompts: Sequence[Mapping[str, Any]],
+    sampling: SamplingParams,
+    options: argparse.Namespace,
+) -> dict[str, Arm]:
+    """The arms, by laws recorded once and then read from the file, so that they stay the same."""
+    if not path.exists():
+        tokenizer: Any = decoder.tokenizer
+        draft: Any = decoder.draft
+        read = [chat_ids(tokenizer, prompt["prompt"]) for prompt in prompts[:_RECORDED_PROMPTS]]
+        pair = Pair(decoder.target, draft, tokenizer)
+        record_laws(pair, read, tokens=_RECORDED_TOKENS, sampling=sampling, seed=options.seed).save(
+            path
+        )
+    return all_arms(options.deltas, matched=options.match, laws=load_laws(path))
+
+
+def _settings(options: argparse.Namespace) -> dict[str, Any]:
+    return {name: value for name, value in vars(options).items() if name not in _FREE}
+
+
+def _keep_settings(path: Path, options: argparse.Namespace) -> None:
+    """Answers of unlike settings do not belong in one file."""
+    asked = _settings(options)
+    if not path.exists():
+        path.write_text(json.dumps(asked, indent=1) + "\n", encoding="utf-8")
+        return
+    held = json.loads(path.read_text(encoding="utf-8"))
+    wrong = [name for name in asked if held.get(name) != asked[name]]
+    if wrong:
+        told = ", ".join(f"{name}={held.get(name)!r} (not {asked[name]!r})" for name in wrong)
+        raise ValueError(f"{path.parent} holds answers with {told}; name another folder")
+
+
+def _finite(value: Any) -> Any:
+    """The same with text for what JSON has no number for."""
+    if isinstance(value, dict):
+        return {name: _finite(part) for name, part in value.items()}
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _table(summary: Mapping[str, Any]) -> str:
+    """Markdown."""
+    rows = [
+        f"Over {summary['prompts']} prompts; in brackets 95 % intervals.\n",
+        "| arm | prompts, strict % | instructions, strict % | instructions, loose % "
+        "| less than plain, points | acceptance | block efficiency | TV per token "
+        "| KL bound per token | tokens per answer | cut short |",
+        "|---|---|---|---|---|--:|--:|--:|--:|--:|--:|",
+    ]
+    for arm, found in summary["arms"].items():
+        loose = found["inst_level_loose_acc"]
+        rate = found["acceptance_rate"]
+        cells = [
+            arm,
+            _percent(found["prompt_level_strict_acc"]),
+            _percent(found["inst_level_strict_acc"]),
+            _percent(loose),
+            _percent(loose["from plain"]) if "from plain" in loose else "",
+            "" if rate is None else f"{rate:.3f}",
+            f"{found['block_efficiency']:.2f}",
+            f"{found['total_variation_per_token']:.4f}",
+            f"{found['kl_bound_per_token']:.4f}",
+            f"{found['tokens_per_answer']:.0f}",
+            f"{found['cut_short']:.0%}",
+        ]
+        rows.append("| " + " | ".join(cells) + " |")
+    return "\n".join(rows)
+
+
+def _percent(found: Mapping[str, float]) -> str:
+    value, low, high = (100 * found[name] for name in ("value", "low", "high"))
+    return f"{value:.1f} [{low:.1f}, {high:.1f}]"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m cactus_runtime.bench.quality",
+        description="Answer IFEval's prompts under plain decoding, speculative sampling, Cactus, "
+        "and rules that accept as much as one Cactus; check the answers with lm_eval. FOLDER keeps "
+        "answers, results and a picture. Ctrl-C, or a fall of the machine, loses the answers under "
+        "way only: the same command goes on.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    add = parser.add_argument
+    add("folder", type=Path, help="where answers and results are kept")
+    add("--prompts", type=Path, help="IFEval's prompts as JSON lines; default from the hub")
+    add("--limit", type=int, help="the first prompts only; may grow from run to run")
+    add("--report", action="store_true", help="decode nothing, report what there is")
+    add("--target", default="smollm2", help="a bundled pair, a folder or a hub name")
+    add("--draft", help="a folder or hub name; default the pair's own")
+    add("--drop-layers", type=int, nargs="+", help="draft with the target less these layers")
+    add("--dtype", choices=["float32", "bfloat16"], help="of the models; default as loaded")
+    add("--device", default="cpu", help="cpu or cuda")
+    add("--drafts", type=int, default=4, help="drafted tokens per target pass")
+    add("--max-new-tokens", type=int, default=1280, help="of an answer")
+    add("--temperature", type=float, default=0.6, help="of both models")
+    add("--top-p", type=float, default=0.95, help="of both models")
+    add("--top-k", type=int, default=20, help="of both models")
+    add("--deltas", type=float, nargs="+", default=[0.01, 0.1, 0.5, 0.75, 1.0, 10.0], help="nats")
+    add("--match", type=float, default=1.0, help="delta of the Cactus whose acceptance is matched")
+    add("--seed", type=int, default=1, help="of all answers")
+    add("--batch-size", type=int, default=16, help="answers decoded together")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

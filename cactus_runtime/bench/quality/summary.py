@@ -1,0 +1,127 @@
+"""From answers to figures: accuracy with bootstrap intervals, acceptance, and what was spent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from scipy.stats import bootstrap
+
+from cactus_runtime.bench.quality.arms import PLAIN, place
+
+Checks = Mapping[str, Sequence[bool]]  # of one answer: instructions followed, by metric
+
+_RESAMPLES = 9999
+_LEVEL = 0.95
+_SEED = 0
+
+
+def summarise(
+    answers: Sequence[Mapping[str, Any]], score: Callable[[Mapping[str, Any]], Checks]
+) -> dict[str, Any]:
+    """Figures of every arm, over the prompts that all arms have answered.
+
+    Parameters
+    ----------
+    answers : sequence of mappings
+        Lines of `write_answers`: "arm", "key" and the sums of a result.
+    score : callable
+        From an answer to the instructions it follows.
+
+    Returns
+    -------
+    dict
+        "prompts", their number, and "arms": by name the accuracies (value, and the ends of a 95 %
+        interval by the bootstrap over prompts), each one's difference from plain decoding
+        (likewise, in pairs over the same prompts), and means over all positions or answers.
+
+    Raises
+    ------
+    ValueError
+        If no prompt was answered by all arms, or none of them is plain decoding.
+
+    Examples
+    --------
+    >>> line = {"rule": "", "finish_reason": "eos", "tokens": 4, "blocks": 2, "judged": 4,
+    ...         "drafted": 4, "accepted": 2, "acceptance_rate": 3.0, "total_variation": 0.4,
+    ...         "kl_bound": 0.2}
+    >>> answers = [{"arm": arm, "key": key, **line} for arm in ("plain", "clamp") for key in (0, 1)]
+    >>> found = summarise(answers, lambda answer: {"right": [answer["key"] == 0]})
+    >>> found["prompts"], found["arms"]["clamp"]["right"]["value"]
+    (2, 0.5)
+    """
+    by_arm: dict[str, dict[Any, Mapping[str, Any]]] = {}
+    for answer in answers:
+        by_arm.setdefault(answer["arm"], {})[answer["key"]] = answer
+    keys = set.intersection(*(set(own) for own in by_arm.values())) if by_arm else set()
+    if PLAIN not in by_arm or not keys:
+        raise ValueError(
+            f"answers must have a prompt that all arms have answered, {PLAIN!r} among them, got "
+            f"{ {arm: len(own) for arm, own in by_arm.items()} }"
+        )
+    order = sorted(keys)
+    lines = {arm: [by_arm[arm][key] for key in order] for arm in sorted(by_arm, key=place)}
+    checks = {arm: [score(line) for line in own] for arm, own in lines.items()}
+    return {
+        "prompts": len(order),
+        "arms": {
+            arm: _accuracies(checks[arm], checks[PLAIN], is_plain=arm == PLAIN) | _means(own)
+            for arm, own in lines.items()
+        },
+    }
+
+
+def _accuracies(
+    checks: Sequence[Checks], plain: Sequence[Checks], *, is_plain: bool
+) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for metric in checks[0]:
+        followed, asked = _counts(checks, metric)
+        found[metric] = _interval(lambda a, n, axis=-1: a.sum(axis) / n.sum(axis), followed, asked)
+        if not is_plain:
+            theirs, _ = _counts(plain, metric)
+            found[metric]["from plain"] = _interval(
+                lambda a, b, n, axis=-1: (a - b).sum(axis) / n.sum(axis), followed, theirs, asked
+            )
+    return found
+
+
+def _counts(checks: Sequence[Checks], metric: str) -> tuple[np.ndarray, np.ndarray]:
+    """Instructions followed and asked, of every prompt."""
+    followed = np.array([sum(check[metric]) for check in checks], dtype=float)
+    return followed, np.array([len(check[metric]) for check in checks], dtype=float)
+
+
+def _interval(statistic: Callable[..., Any], *data: np.ndarray) -> dict[str, Any]:
+    value = float(statistic(*data))
+    if len(data[0]) < 2:
+        return {"value": value, "low": float("-inf"), "high": float("inf")}
+    low, high = bootstrap(
+        data,
+        statistic,
+        paired=True,
+        vectorized=True,
+        n_resamples=_RESAMPLES,
+        confidence_level=_LEVEL,
+        method="percentile",
+        rng=_SEED,
+    ).confidence_interval
+    return {"value": value, "low": float(low), "high": float(high)}
+
+
+def _means(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    names = ("tokens", "blocks", "judged", "accepted")
+    names += ("acceptance_rate", "total_variation", "kl_bound")
+    total = {name: sum(line[name] for line in lines) for name in names}
+    tokens, judged = total["tokens"], total["judged"]
+    return {
+        "rule": lines[0]["rule"],
+        "acceptance_rate": total["acceptance_rate"] / judged if judged else None,
+        "drafts_kept": total["accepted"] / judged if judged else None,
+        "block_efficiency": tokens / total["blocks"],
+        "total_variation_per_token": total["total_variation"] / tokens,
+        "kl_bound_per_token": total["kl_bound"] / tokens,
+        "tokens_per_answer": tokens / len(lines),
+        "cut_short": sum(line["finish_reason"] == "length" for line in lines) / len(lines),
+    }

@@ -22,6 +22,8 @@ from cactus_theory import specification
 from cactus_theory.laws import Emission, emission_sums
 from cactus_theory.rules import CandidateRule, Rule, SpeculativeSampling
 
+_CACHED = 2**17  # logits: in float64 a megabyte
+
 Position = int | torch.Tensor
 Warp = Callable[[torch.Tensor, Position], torch.Tensor]
 
@@ -150,23 +152,35 @@ def verify(
         lossy=lossy,
     )
 
-    weights = warp(target_logits[rows, accepted], accepted).softmax(-1, dtype=torch.float64)
+    logits = warp(target_logits[rows, accepted], accepted)
+    first = accepted.clamp(max=max(k - 1, 0))
     if k:
-        first = accepted.clamp(max=k - 1)
         shrink = rule.shrink(target_prob[rows, first], xp=torch)
         if lossy is not None:
             shrink = torch.where(lossy[rows, first], shrink, 1.0)
-        residual = shrink.unsqueeze(-1) * weights
-        if draft_probs is not None:
-            residual = residual.sub_(draft_probs[rows, first]).clamp_(min=0.0)
-        # a rejected token has g < p, so it is not drawn again
-        residual.scatter_(-1, tokens[rows, first].unsqueeze(-1), 0.0)
-        # A residual can be empty by rounding only: then p = q, and q is the law to draw from.
         rejected = accepted < (k if num_drafts is None else num_drafts)
-        rejected = rejected.unsqueeze(-1) & (residual.sum(-1, keepdim=True) > 0)
-        weights = torch.where(rejected, residual, weights)
-    last_token = inverse_cdf(weights, recover_uniforms)
+    drawn = []
+    for part in _in_cache(rows, logits):
+        weights = logits[part].softmax(-1, dtype=torch.float64)
+        if k:
+            draft = None if draft_probs is None else draft_probs[part, first[part]]
+            residual = _residual(weights, shrink[part], draft, tokens[part, first[part]])
+            # A residual can be empty by rounding only: then p = q, and q is the law to draw from.
+            recovers = rejected[part].unsqueeze(-1) & (residual.sum(-1, keepdim=True) > 0)
+            weights = torch.where(recovers, residual, weights)
+        drawn.append(inverse_cdf(weights, recover_uniforms[part]))
+    last_token = torch.cat(drawn)
     return Verification(accepted, last_token, draft_prob, target_prob, boosted)
+
+
+def _residual(
+    target: torch.Tensor, shrink: torch.Tensor, draft: torch.Tensor | None, token: torch.Tensor
+) -> torch.Tensor:
+    """[shrink q - p]_+ of each row, and 0 at its rejected token, which has g < p."""
+    residual = shrink.unsqueeze(-1) * target
+    if draft is not None:
+        residual = residual.sub_(draft).clamp_(min=0.0)
+    return residual.scatter_(-1, token.unsqueeze(-1), 0.0)
 
 
 def accept(
@@ -338,8 +352,7 @@ def reads_one_number(rule: Rule) -> bool:
 def log_normaliser(logits: torch.Tensor) -> torch.Tensor:
     """log sum exp over the last axis, in float64; nan or inf where there is no law.
 
-    Relative to each row's peak, as a float32 near 1e6 would swallow log V; and on a CPU row by
-    row, as its caches hold one.
+    Relative to each row's peak, as a float32 near 1e6 would swallow log V.
 
     Examples
     --------
@@ -348,12 +361,18 @@ def log_normaliser(logits: torch.Tensor) -> torch.Tensor:
     """
     rows = logits.reshape(-1, logits.shape[-1])
     found = []
-    for part in rows.split(1 if rows.device.type == "cpu" else max(len(rows), 1)):
+    for part in _in_cache(rows, logits):
         part = as_they_are(part, 0)
         peak = part.amax(-1, keepdim=True)
         total = (part - peak).exp_().sum(-1)
         found.append(peak.squeeze(-1).double() + total.double().log())
     return torch.cat(found).reshape(logits.shape[:-1])
+
+
+def _in_cache(rows: torch.Tensor, logits: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """The rows in parts that a CPU's caches hold; elsewhere all together."""
+    most = max(_CACHED // logits.shape[-1], 1) if logits.is_cpu else max(len(rows), 1)
+    return rows.split(most)
 
 
 def token_log_prob(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:

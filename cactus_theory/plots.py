@@ -19,7 +19,8 @@ from cactus_theory.laws import output_law
 from cactus_theory.optimum import exact_optimum, second_order_optimum
 from cactus_theory.rules import CactusSafe, Rule
 
-_SMALL: dict[str, Any] = {"fontsize": 7, "frameon": False}
+_SMALL: dict[str, Any] = {"fontsize": 8, "frameon": False, "handlelength": 3.2}  # shows every dash
+_REFERENCE: dict[str, Any] = {"color": "gray", "linewidth": 0.8, "zorder": 1.5}  # below curves
 _DELTA = "budget of one candidate, delta (nats)"
 
 
@@ -63,7 +64,7 @@ def delta_curves(curves: Mapping[str, Curve], *, axes: Any = None) -> Any:
         left.plot(found.deltas, found.acceptance_rate, label=LOOKS[key].name, **_line(key))
         right.plot(found.deltas, found.kl, **_line(key))
     deltas = next(iter(curves.values())).deltas
-    right.plot(deltas, deltas, color="gray", linewidth=0.8, label="KL = delta")
+    right.plot(deltas, deltas, label="KL = delta", **_REFERENCE)
     top = max(found.kl[np.isfinite(found.kl)].max(initial=0) for found in curves.values())
     right.set_ylim(0, 1.05 * top or 1.0)
     left.set_ylabel("acceptance rate")
@@ -154,7 +155,7 @@ def granted(delta: float, *, axes: Any = None) -> Any:
     for key, value in values.items():
         left.plot(q, value, label=LOOKS[key].name, **_line(key))
         right.plot(q, binary_kl(value, q) / delta, **_line(key))
-    right.axhline(1, color="gray", linewidth=0.8, label="the budget")
+    right.axhline(1, label="the budget", **_REFERENCE)
     left.set_ylabel("granted probability g")
     right.set_ylabel("KL of the candidate / delta")
     for side in (left, right):

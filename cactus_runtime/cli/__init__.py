@@ -25,15 +25,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     >>> main(["optimum", "0.5", "0.125"])
     q = 0.5, delta = 0.125 nats
     <BLANKLINE>
-                             g    KL spent
-    exact              0.74464       0.125
-    second order          0.75    0.130812
-    safe              0.682448   0.0681364
-    gap            -0.00535974
+                               g      KL spent
+    exact                0.74464         0.125
+    second order            0.75      0.130812
+    safe                0.682448     0.0681364
+    gap              -0.00535974
     0
     """
     try:
         from cactus_runtime.cli.commands import run
+    except KeyboardInterrupt:
+        return 130
     except ModuleNotFoundError as missing:
         if missing.name != "click":
             raise

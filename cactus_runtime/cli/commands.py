@@ -129,7 +129,9 @@ def run(arguments: Sequence[str] | None) -> int:
         return 130
     except ModuleNotFoundError as missing:
         return _refuse(_how_to_install(missing))
-    except (click.ClickException, ValueError, TypeError, OSError) as error:
+    except OSError as error:
+        return _refuse(_without_number(error))
+    except (click.ClickException, ValueError, TypeError) as error:
         return _refuse(str(error))
     except SystemExit as stopped:  # of a command that parses its own arguments
         return stopped.code if isinstance(stopped.code, int) else int(stopped.code is not None)
@@ -148,6 +150,12 @@ def _how_to_install(missing: ModuleNotFoundError) -> str:
     if extra is None:
         return str(missing)
     return f"this needs {missing.name}: pip install 'cactus-speculative[{extra}]'"
+
+
+def _without_number(error: OSError) -> str:
+    if error.strerror is None:
+        return str(error)
+    return error.strerror if error.filename is None else f"{error.strerror}: {error.filename!r}"
 
 
 def _refuse(told: str) -> int:

@@ -11,8 +11,9 @@ from typing import Any
 import click
 import numpy as np
 
+from cactus_runtime.cli.files import Output, Picture
 from cactus_runtime.cli.page import curve_page
-from cactus_runtime.cli.picture import FILE, draw
+from cactus_runtime.cli.picture import draw
 from cactus_theory._looks import LOOKS
 from cactus_theory.curves import FAMILIES, Curve
 from cactus_theory.curves import curve as trace
@@ -22,15 +23,15 @@ DEFAULT = "cactus,exact,safe,lenience,mixture,speculative"
 
 
 @click.command()
-@click.argument("file", required=False, type=FILE)
+@click.argument("file", required=False, type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--rules", default=DEFAULT, show_default=True, help="Names with commas, or: all.")
 @click.option("--from", "first", type=float, default=1e-3, show_default=True, help="Least delta.")
 @click.option("--to", "last", type=float, default=10.0, show_default=True, help="Largest delta.")
 @click.option("--points", type=click.IntRange(2), default=17, show_default=True, help="Deltas.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV instead of a table.")
-@click.option("--plot", type=FILE, help="Draw them: .png, .svg or .pdf (needs matplotlib).")
-@click.option("--pareto", type=FILE, help="Draw acceptance against TV and KL, likewise.")
-@click.option("--html", type=FILE, help="Write a page with a slider; it needs no server.")
+@click.option("--plot", type=Picture(), help="Draw them: .png, .svg or .pdf (needs matplotlib).")
+@click.option("--pareto", type=Picture(), help="Draw acceptance against TV and KL, likewise.")
+@click.option("--html", type=Output(), help="Write a page with a slider; it needs no server.")
 def curve(
     file: Path | None,
     rules: str,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
+from cactus_runtime.cli.files import Output
 from cactus_theory.rules import Cactus, CactusExact, CactusSafe, SpeculativeSampling
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ INTERRUPTED = 130
 @click.option("--max-tv", default=float("inf"), help="Budget of the whole text, total variation.")
 @click.option("--raw", is_flag=True, help="Use no chat template.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and no text.")
-@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a page.")
+@click.option("--html", type=Output(), help="Write a page.")
 @click.option("--quiet", is_flag=True, help="Leave out the account on stderr.")
 def decode(
     prompt: str | None,

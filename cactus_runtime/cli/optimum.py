@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from cactus_runtime.cli.picture import FILE, draw
+from cactus_runtime.cli.files import Picture
+from cactus_runtime.cli.picture import draw
 from cactus_theory.divergences import binary_kl
 from cactus_theory.optimum import exact_optimum, second_order_optimum
 from cactus_theory.rules import CactusSafe
@@ -18,7 +19,7 @@ from cactus_theory.rules import CactusSafe
 @click.argument("target_prob", metavar="Q", type=float)
 @click.argument("delta", type=float)
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON instead of a table.")
-@click.option("--plot", type=FILE, help="Also draw g and the KL spent against q, at DELTA.")
+@click.option("--plot", type=Picture(), help="Also draw g and the KL spent against q, at DELTA.")
 def optimum(target_prob: float, delta: float, as_json: bool, plot: Path | None) -> None:
     """What a budget of DELTA nats grants to a drafted token of target probability Q.
 
@@ -44,11 +45,11 @@ def optimum(target_prob: float, delta: float, as_json: bool, plot: Path | None) 
 
 def _write_table(target_prob: float, delta: float, found: dict[str, float]) -> None:
     click.echo(f"q = {target_prob:g}, delta = {delta:g} nats\n")
-    click.echo(f"{'':<14}{'g':>12}{'KL spent':>12}")
+    click.echo(f"{'':<14}{'g':>14}{'KL spent':>14}")
     for name in ("exact", "second_order", "safe"):
         spent = found[f"{name}_kl"]
-        click.echo(f"{name.replace('_', ' '):<14}{found[name]:>12.6g}{spent:>12.6g}")
-    click.echo(f"{'gap':<14}{found['gap']:>12.6g}")
+        click.echo(f"{name.replace('_', ' '):<14}{found[name]:>14.6g}{spent:>14.6g}")
+    click.echo(f"{'gap':<14}{found['gap']:>14.6g}")
 
 
 def granted(target_prob: float, delta: float) -> dict[str, float]:

@@ -7,8 +7,6 @@ from typing import Any
 
 import click
 
-FILE = click.Path(dir_okay=False, path_type=Path)
-
 
 def draw(path: Path, picture: str, *arguments: Any) -> None:
     """Write a picture in the format its suffix names, and say so on stderr.

@@ -8,17 +8,12 @@ from typing import TextIO
 import click
 
 from cactus_runtime.cli.decode import PAIRS
+from cactus_runtime.cli.files import Output
 
 
 @click.command()
 @click.argument("prompts", nargs=-1)
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    required=True,
-    help="The file to write.",
-)
+@click.option("-o", "--output", type=Output(), required=True, help="The file to write.")
 @click.option("--file", type=click.File(encoding="utf-8"), help="Prompts, one a line; - is stdin.")
 @click.option("--pair", type=click.Choice(PAIRS), default="tiny", show_default=True, help="Models.")
 @click.option("--device", default="cpu", show_default=True, help="Where the models are put.")

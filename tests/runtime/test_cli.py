@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import csv
 import io
 import json
@@ -127,11 +128,14 @@ def test_where_packages_are_missing_it_says_what_to_install(arguments, blocked, 
         (["optimum", "2", "1"], "target_prob must be a probability in [0, 1], got 2.0"),
         (["optimum", "0.5", "much"], "'much' is not a valid float"),
         (["optimum", "0.5", "--", "-1"], "delta must be in [0, 1e100] (nats)"),
-        (["curve", "nowhere.npz"], "nowhere.npz"),
+        (["curve", "nowhere.npz"], "cactus: No such file or directory: 'nowhere.npz'"),
         (["curve", __file__], "holds no recorded laws"),
         (["curve", "--rules", "cactus,best"], "got 'best'"),
         (["curve", "--from", "3", "--to", "1"], "got 3 and 1"),
-        (["curve", "--rules", "safe", "--plot", "x.nothing"], "'nothing'"),
+        (["curve", "--plot", "x.nothing"], "ends in .png, .svg or .pdf, got 'x.nothing'"),
+        (["curve", "--html", "no/x.html"], "there is no folder 'no'"),
+        (["optimum", "0.5", "0.1", "--plot", "no/x.png"], "there is no folder 'no'"),
+        (["decode", "dog:", "--pair", "tiny", "--html", "no/x.html"], "there is no folder 'no'"),
         (["decode", "dog:", "--pair", "huge"], "'huge' is not one of"),
         (["decode", "dog:", "--pair", "tiny", "--delta", "-1"], "delta must be a number of nats"),
         (["decode", "dog:", "--pair", "tiny", "--draft", "x"], "--draft needs --target"),
@@ -139,7 +143,7 @@ def test_where_packages_are_missing_it_says_what_to_install(arguments, blocked, 
         (["decode", "", "--pair", "tiny"], "prompt"),
         (["decode", "dog:", "--file", __file__], "not both"),
         (["record", "-o", "x.npz", "--tokens", "0"], "max_new_tokens"),
-        (["record", "-o", "no/folder/x.npz", "--tokens", "1"], "no/folder/x.npz"),
+        (["record", "-o", "no/folder/x.npz"], "there is no folder 'no/folder'"),
         (["record", "-o", "x.npz", "--tolerance", "2"], "tolerance must lie in"),
         (["check", "--only", "nothing"], "No claim is named 'nothing'"),
         (["bench", "--nonsense"], "unrecognized arguments: --nonsense"),
@@ -197,6 +201,12 @@ def test_optimum_prints_a_row_for_each_form(capsys):
     assert values["gap"] == [
         pytest.approx(values["exact"][0] - values["second order"][0], abs=1e-5)
     ]
+
+
+def test_the_columns_of_optimum_stay_apart_however_small_the_numbers(capsys):
+    assert main(["optimum", "5e-324", "1e-300"]) == 0
+    rows = capsys.readouterr().out.splitlines()[3:]
+    assert [len(row[14:].split()) for row in rows] == [2, 2, 2, 1]
 
 
 # --- curve
@@ -391,6 +401,19 @@ def test_ctrl_c_ends_a_text_early_and_accounts_for_it(tmp_path):
     shown = Path(page).read_text(encoding="utf-8").count("tabindex")
     assert 0 < shown < 240
     assert (begun + out).endswith(b"\n")
+
+
+def test_ctrl_c_while_the_command_is_being_loaded_is_no_error_to_tell_of(monkeypatch, capsys):
+    usual = builtins.__import__
+
+    def interrupted(name, *rest):
+        if name == "cactus_runtime.cli.commands":
+            raise KeyboardInterrupt
+        return usual(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", interrupted)
+    assert main(["--help"]) == 130
+    assert capsys.readouterr() == ("", "")
 
 
 def test_ctrl_c_in_a_long_calculation_exits_with_130_and_no_traceback():

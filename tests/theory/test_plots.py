@@ -134,6 +134,20 @@ def test_every_axis_has_a_label_and_every_line_a_look_of_its_own(curves):
     assert len(drawn(pictures[0])) == len(LOOKS)
 
 
+def test_a_key_of_the_legend_is_long_enough_to_show_every_dash_of_its_line(curves):
+    left, _ = plots.pareto(curves)
+    (legend,) = left.figure.legends
+    points = legend.handlelength * legend.get_texts()[0].get_fontsize()
+    width = plt.rcParams["lines.linewidth"]  # by which dashes are scaled
+    assert points >= width * max(sum(look.dash) for look in LOOKS.values())
+
+
+def test_the_line_of_the_budget_does_not_hide_a_curve_that_lies_on_it(curves):
+    for axes in (plots.granted(0.5)[1], plots.delta_curves(curves)[1]):
+        *others, reference = axes.lines
+        assert all(reference.get_zorder() < line.get_zorder() for line in others)
+
+
 def test_pictures_are_drawn_into_axes_that_are_given(curves):
     figure, axes = plt.subplots(1, 2)
     plots.delta_curves(curves, axes=axes)

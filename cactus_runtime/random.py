@@ -15,6 +15,7 @@ import torch
 
 _WORD = 2**64
 _OUTPUTS = 4  # of one Philox counter
+_EXACT = 53  # bits of an integer that a float64 holds
 
 
 class Purpose(enum.IntEnum):
@@ -31,7 +32,7 @@ class Streams:
     Parameters
     ----------
     seed : int or None
-        In [0, 2**64); None draws a fresh one, which `seed` then tells.
+        In [0, 2**64); None draws a fresh one below 2**53, which `seed` then tells.
     request : int
         Distinguishes requests that share a seed.
 
@@ -45,7 +46,7 @@ class Streams:
 
     def __init__(self, seed: int | None = None, request: int = 0) -> None:
         if seed is None:
-            seed = secrets.randbits(64)
+            seed = secrets.randbits(_EXACT)  # which JSON readers with floats keep
         for name, value in (("seed", seed), ("request", request)):
             if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
                 raise TypeError(f"{name} must be an integer, got {value!r}")

@@ -66,15 +66,24 @@ def _counts_from_padding(model: PreTrainedModel) -> bool:
 
 def _check_frequencies(model: PreTrainedModel, slots: int) -> None:
     """Raise ValueError where the longest row would change the rotary frequencies of all."""
-    rope = getattr(model.config.get_text_config(), "rope_parameters", None) or {}
-    for found in (rope,) if "rope_type" in rope else rope.values():
-        limit = (found or {}).get("original_max_position_embeddings", math.inf)
-        if found and found["rope_type"] == "longrope" and slots > limit:
+    for found in _ropes(model):
+        limit = found.get("original_max_position_embeddings", math.inf)
+        if found["rope_type"] == "longrope" and slots > limit:
             raise ValueError(
                 f"{type(model).__name__} cannot decode several rows at once beyond {limit} tokens, "
                 f"where its rotary frequencies follow the longest row, and {slots} may be read; "
                 "use batch_size=1, or a shorter prompt and max_new_tokens"
             )
+
+
+def rope_types(model: PreTrainedModel) -> set[str]:
+    """Kinds of rotary frequencies in the model's layers, by transformers' names."""
+    return {found["rope_type"] for found in _ropes(model)}
+
+
+def _ropes(model: PreTrainedModel) -> list[dict[str, Any]]:
+    rope = getattr(model.config.get_text_config(), "rope_parameters", None) or {}
+    return [found for found in ((rope,) if "rope_type" in rope else rope.values()) if found]
 
 
 class NonFiniteLogitsError(RuntimeError):
@@ -194,9 +203,9 @@ class Context:
             return self._call(tokens, keep)
         positions = to_device([[length] for length in lengths], tokens.device)
         positions = positions + torch.arange(count, device=tokens.device)
-        return self._run(tokens, positions, first=first, end=max(lengths) + count, keep=keep)
+        return self.read_at(tokens, positions, first=first, end=max(lengths) + count, keep=keep)
 
-    def _run(
+    def read_at(
         self,
         tokens: torch.Tensor,
         positions: torch.Tensor,
@@ -205,7 +214,24 @@ class Context:
         end: int | None = None,
         keep: int | None = None,
     ) -> torch.Tensor:
-        """Read tokens at their positions, each looking at those of the first `end` slots before."""
+        """Read tokens at their positions, each looking at those of the first `end` slots before.
+
+        Parameters
+        ----------
+        tokens, positions : int64 tensors, shape (rows, n)
+            Whoever calls this keeps `lengths` right.
+        first : int
+            The first of the rows.
+        end : int, optional
+            Default all slots: then nothing is decided on the host.
+        keep : int, optional
+            Default n.
+
+        Returns
+        -------
+        tensor, shape (rows, keep, V)
+            Logits after the last `keep` tokens.
+        """
         end = self._window.slots if end is None else end
         self._window.open_ragged(first, positions, end)
         masks = self._masks(positions, end)

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
+from cactus_runtime.block_graph import BlockProgram, open_programs
 from cactus_runtime.context import NonFiniteLogitsError
 from cactus_runtime.device import to_device
 from cactus_runtime.drafting import BatchDrafter, Drafts
@@ -58,6 +59,7 @@ class BatchDecoding(Iterator[tuple[int, Token]]):
     ) -> None:
         self._target = open_context(target, rows=batch_size, slots=slots)
         self._drafter = drafter
+        self._programs = open_programs(self._target, drafter)
         self._rows = list(rows)
         for index, row in enumerate(rows):
             row.index = index
@@ -117,9 +119,24 @@ class BatchDecoding(Iterator[tuple[int, Token]]):
             yield from self._block()
 
     def _block(self) -> list[tuple[int, Token]]:
-        clock = [time.perf_counter()]
+        started = time.perf_counter()
         self._admit()
         rows = [self._rows[index] for index in self._active]
+        program = None if self._programs is None else self._programs.find(rows)
+        outcomes = self._in_parts(rows) if program is None else self._at_once(program, rows)
+        emitted = [
+            (index, token)
+            for index, row, outcome in zip(self._active, rows, outcomes, strict=True)
+            for token in row.commit(outcome)
+        ]
+        self._settle(rows)
+        seconds = time.perf_counter() - started
+        for row in rows:
+            row.seconds.total += seconds
+        return emitted
+
+    def _in_parts(self, rows: Sequence[Row]) -> list[Outcome]:
+        clock = [time.perf_counter()]
         counts = [row.draft_limit() for row in rows]
         uniforms = self._uniforms(rows, max(counts) + 1)
         drafts = self._drafter.propose(rows, counts, uniforms[:, :-1, Purpose.DRAFT])
@@ -128,19 +145,21 @@ class BatchDecoding(Iterator[tuple[int, Token]]):
         clock.append(time.perf_counter())
         outcomes = self._judge(rows, drafts, logits, uniforms)
         clock.append(time.perf_counter())
-        emitted = [
-            (index, token)
-            for index, row, outcome in zip(self._active, rows, outcomes, strict=True)
-            for token in row.commit(outcome)
-        ]
-        self._settle(rows)
-        clock.append(time.perf_counter())
         for row in rows:
             row.seconds.draft += clock[1] - clock[0]
             row.seconds.target += clock[2] - clock[1]
             row.seconds.verification += clock[3] - clock[2]
-            row.seconds.total += clock[4] - clock[0]
-        return emitted
+        return outcomes
+
+    def _at_once(self, program: BlockProgram, rows: Sequence[Row]) -> list[Outcome]:
+        started = time.perf_counter()
+        outcomes, drafts, normaliser = program(rows)
+        if not all(outcome.finite for outcome in outcomes):
+            self._check_finite(rows, drafts, normaliser)
+        seconds = time.perf_counter() - started
+        for row in rows:
+            row.seconds.undivided += seconds
+        return outcomes
 
     def _admit(self) -> None:
         while self._waiting and len(self._active) < self._batch_size:
@@ -186,11 +205,7 @@ class BatchDecoding(Iterator[tuple[int, Token]]):
             found = judge(
                 rule,
                 [rows[i] for i in own],
-                Drafts(
-                    drafts.tokens[some],
-                    None if drafts.probs is None else drafts.probs[some],
-                    [drafts.counts[i] for i in own],
-                ),
+                drafts.of(some, [drafts.counts[i] for i in own]),
                 logits=logits[some],
                 normaliser=normaliser[some],
                 uniforms=uniforms[some],

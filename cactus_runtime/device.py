@@ -16,7 +16,22 @@ def to_device(values: Any, device: torch.device) -> torch.Tensor:
     >>> to_device([[1, 2]], torch.device("cpu"))
     tensor([[1, 2]])
     """
+    return _on_host(values, device).to(device, non_blocking=device.type == "cuda")
+
+
+def fill(buffer: torch.Tensor, values: Any) -> None:
+    """Overwrite a buffer by a (nested) list or array of its shape, likewise.
+
+    Examples
+    --------
+    >>> buffer = torch.zeros(1, 2)
+    >>> fill(buffer, [[1, 2]])
+    >>> buffer
+    tensor([[1., 2.]])
+    """
+    buffer.copy_(_on_host(values, buffer.device), non_blocking=buffer.is_cuda)
+
+
+def _on_host(values: Any, device: torch.device) -> torch.Tensor:
     host = torch.from_numpy(values) if isinstance(values, np.ndarray) else torch.tensor(values)
-    if device.type != "cuda":
-        return host.to(device)
-    return host.pin_memory().to(device, non_blocking=True)
+    return host.pin_memory() if device.type == "cuda" else host

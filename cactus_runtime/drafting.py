@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from transformers import PreTrainedModel
@@ -15,7 +15,8 @@ from cactus_runtime.draft_length import FixedLength
 from cactus_runtime.proposal import Drafter, Proposal
 from cactus_runtime.random import inverse_cdf
 from cactus_runtime.row import BlockWarp, Row
-from cactus_runtime.static_context import open_context
+from cactus_runtime.static_context import StaticContext, open_context
+from cactus_runtime.verification import Warp
 
 _SUM_TOLERANCE = 1e-3  # a half-precision softmax stays within it
 
@@ -40,6 +41,19 @@ class Drafts:
     counts: list[int]
     peaks: torch.Tensor | None = None
 
+    def first(self, counts: list[int]) -> Drafts:
+        """The same cut to so many of each row."""
+        longest = max(counts)
+        probs, peaks = (
+            None if part is None else part[:, :longest] for part in (self.probs, self.peaks)
+        )
+        return Drafts(self.tokens[:, :longest], probs, counts, peaks)
+
+    def of(self, rows: list[int] | slice, counts: list[int]) -> Drafts:
+        """Those of some rows, and how many of each count."""
+        probs, peaks = (None if part is None else part[rows] for part in (self.probs, self.peaks))
+        return Drafts(self.tokens[rows], probs, counts, peaks)
+
 
 class BatchDrafter(Protocol):
     """What a batch asks of its draft."""
@@ -61,6 +75,39 @@ class BatchDrafter(Protocol):
         ...
 
 
+class UnattendedDrafter(BatchDrafter, Protocol):
+    """A drafter that can also draft all rows of a batch with nothing to decide on the host."""
+
+    def ready(self, rows: Sequence[Row], k: int) -> bool:
+        """Whether `draft_all` can draft k tokens for these rows, each of 2 tokens at least, now."""
+        ...
+
+    def limited(self, rows: Sequence[Row], counts: list[int]) -> list[int]:
+        """The counts, less what cannot be drafted for some rows."""
+        ...
+
+    def draft_all(
+        self, last: torch.Tensor, lengths: torch.Tensor, uniforms: torch.Tensor, warp: Warp
+    ) -> Drafts:
+        """k tokens for every row that there is room for.
+
+        Parameters
+        ----------
+        last : int64 tensor, shape (B, 2)
+            The last two tokens of each row.
+        lengths : int64 tensor, shape (B, 1)
+            All tokens of each row, at least 2.
+        uniforms : float64 tensor, shape (B, k)
+        warp : Warp
+            The same for all rows.
+        """
+        ...
+
+    def drafted(self, rows: Sequence[Row], k: int) -> None:
+        """`draft_all` was run for these rows, by a launch."""
+        ...
+
+
 class NoDrafts:
     """Plain decoding."""
 
@@ -68,7 +115,23 @@ class NoDrafts:
         self._none = torch.zeros(0, dtype=torch.int64, device=device)
 
     def propose(self, rows: Sequence[Row], counts: list[int], uniforms: torch.Tensor) -> Drafts:
-        return Drafts(self._none.expand(len(rows), 0), None, [0] * len(rows))
+        return self._nothing(len(rows))
+
+    def ready(self, rows: Sequence[Row], k: int) -> bool:
+        return True
+
+    def limited(self, rows: Sequence[Row], counts: list[int]) -> list[int]:
+        return [0] * len(rows)
+
+    def draft_all(
+        self, last: torch.Tensor, lengths: torch.Tensor, uniforms: torch.Tensor, warp: Warp
+    ) -> Drafts:
+        return self._nothing(len(last))
+
+    def drafted(self, rows: Sequence[Row], k: int) -> None: ...
+
+    def _nothing(self, batch: int) -> Drafts:
+        return Drafts(self._none.expand(batch, 0), None, [0] * batch)
 
     def settle(self, rows: Sequence[Row]) -> None: ...
 
@@ -97,35 +160,79 @@ class ModelDrafts:
         self._own = vocabulary_size(model)
 
     def propose(self, rows: Sequence[Row], counts: list[int], uniforms: torch.Tensor) -> Drafts:
-        batch, k = uniforms.shape
-        if self._own < self._vocabulary:
-            counts = [
-                0 if max(row.ids) >= self._own else count
-                for row, count in zip(rows, counts, strict=True)
-            ]
-        tokens = torch.zeros(batch, k, dtype=torch.int64, device=uniforms.device)
-        peaks = uniforms.new_zeros(batch, k)
-        probs = torch.zeros(batch, k, self._vocabulary, device=uniforms.device)
-        warp = BlockWarp(rows, "draft", tokens)
-        for j in range(k):
-            counts = self._stop(rows, counts, tokens, probs, j)
+        counts = self.limited(rows, counts)
+        drafts = self._blank(uniforms)
+        tokens, warp = drafts.tokens, BlockWarp(rows, "draft", drafts.tokens)
+        for j in range(tokens.shape[1]):
+            counts = self._stop(rows, counts, drafts, j)
             if max(counts) <= j:
                 break
             logits = self._read(rows) if j == 0 else self._context.extend(tokens[:, j - 1])
-            logits = logits[:, 0, : self._vocabulary]
-            peaks[:, j] = logits.amax(-1)
-            missing = self._vocabulary - logits.shape[-1]
-            logits = torch.nn.functional.pad(logits, (0, missing), value=-torch.inf)
-            probs[:, j] = warp(logits, j).softmax(-1, dtype=torch.float32)
-            tokens[:, j] = inverse_cdf(probs[:, j], uniforms[:, j])
-        longest = max(counts)
-        return Drafts(tokens[:, :longest], probs[:, :longest], counts, peaks[:, :longest])
+            self._draw(drafts, j, logits[:, 0], uniforms[:, j], warp)
+        return drafts.first(counts)
 
-    def _stop(self, rows, counts, tokens, probs, j) -> list[int]:
+    def ready(self, rows: Sequence[Row], k: int) -> bool:
+        lengths = self._context.lengths
+        return k == 0 or (
+            isinstance(self._context, StaticContext)
+            and all(len(row.ids) - 2 <= lengths[i] for i, row in enumerate(rows))
+        )
+
+    def limited(self, rows: Sequence[Row], counts: list[int]) -> list[int]:
+        if self._own >= self._vocabulary:
+            return counts
+        return [
+            0 if max(row.ids) >= self._own else count
+            for row, count in zip(rows, counts, strict=True)
+        ]
+
+    def draft_all(
+        self, last: torch.Tensor, lengths: torch.Tensor, uniforms: torch.Tensor, warp: Warp
+    ) -> Drafts:
+        drafts = self._blank(uniforms)
+        # Of the last two tokens the first may be known: its slot then takes what it held.
+        tokens = last.clamp(max=self._own - 1)
+        positions = torch.cat([lengths - 2, lengths - 1], dim=-1)
+        for j in range(uniforms.shape[1]):
+            logits = self._context.read_at(tokens, positions, keep=1)
+            self._draw(drafts, j, logits[:, 0], uniforms[:, j], warp)
+            tokens, positions = drafts.tokens[:, j : j + 1], positions[:, -1:] + 1
+        return drafts
+
+    def drafted(self, rows: Sequence[Row], k: int) -> None:
+        if k:
+            for i, row in enumerate(rows):
+                self._context.lengths[i] = len(row.ids) - 1 + k
+
+    def _blank(self, uniforms: torch.Tensor) -> Drafts:
+        batch, k = uniforms.shape
+        device = uniforms.device
+        return Drafts(
+            torch.zeros(batch, k, dtype=torch.int64, device=device),
+            torch.zeros(batch, k, self._vocabulary, device=device),
+            [k] * batch,
+            uniforms.new_zeros(batch, k),
+        )
+
+    def _draw(
+        self, drafts: Drafts, j: int, logits: torch.Tensor, uniforms: torch.Tensor, warp: Warp
+    ) -> None:
+        """Fill in the j-th tokens, their laws and peaks, from the draft's logits, shape (B, V)."""
+        probs: Any = drafts.probs
+        peaks: Any = drafts.peaks
+        logits = logits[:, : self._vocabulary]
+        peaks[:, j] = logits.amax(-1)
+        missing = self._vocabulary - logits.shape[-1]
+        logits = torch.nn.functional.pad(logits, (0, missing), value=-torch.inf)
+        probs[:, j] = warp(logits, j).softmax(-1, dtype=torch.float32)
+        drafts.tokens[:, j] = inverse_cdf(probs[:, j], uniforms)
+
+    def _stop(self, rows, counts, drafts, j) -> list[int]:
         """The counts, less what rows that choose their number will not draft after j tokens."""
         if all(isinstance(row.length, FixedLength) for row in rows):
             return counts
-        drafted = probs[:, :j].gather(-1, tokens[:, :j, None]).squeeze(-1).tolist()
+        tokens, probs = drafts.tokens[:, :j], drafts.probs[:, :j]
+        drafted = probs.gather(-1, tokens.unsqueeze(-1)).squeeze(-1).tolist()
         return [
             j if count > j and not row.length.goes_on(probs_of) else count
             for row, count, probs_of in zip(rows, counts, drafted, strict=True)

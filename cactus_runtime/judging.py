@@ -14,6 +14,7 @@ from cactus_runtime.device import to_device
 from cactus_runtime.drafting import Drafts
 from cactus_runtime.random import Purpose
 from cactus_runtime.row import BlockWarp, Outcome, Row, distinct
+from cactus_runtime.sampling import SamplingParams
 from cactus_runtime.statistics import Verdict
 from cactus_runtime.verification import (
     Verification,
@@ -60,17 +61,66 @@ def judge(
     list of B Outcomes
         With one host synchronisation if no row has a budget.
     """
-    tokens, counts = drafts.tokens, drafts.counts
-    k = tokens.shape[1]
-    warp = BlockWarp(rows, "target", tokens)
+    warp = BlockWarp(rows, "target", drafts.tokens)
+    limited = any(row.has_budget for row in rows)
+    packed = decide(
+        rule,
+        drafts,
+        to_device(drafts.counts, logits.device),
+        logits=logits,
+        normaliser=normaliser,
+        uniforms=uniforms,
+        samplings=distinct(row.request.sampling for row in rows),
+        warp=warp,
+        allowed=partial(_allowed, rows, drafts.counts) if limited else None,
+    )
+    outcomes = unpack(packed.tolist(), drafts.counts)
+    return [replace(outcome, lawless=warp.lawless.get(i)) for i, outcome in enumerate(outcomes)]
+
+
+def decide(
+    rule: Rule,
+    drafts: Drafts,
+    num_drafts: torch.Tensor,
+    *,
+    logits: torch.Tensor,
+    normaliser: torch.Tensor,
+    uniforms: torch.Tensor,
+    samplings: Sequence[SamplingParams],
+    warp: Warp,
+    allowed: Callable[[Emission], list[int]] | None = None,
+) -> torch.Tensor:
+    """Verify one block of B rows, account for it, and pack what was found for one copy.
+
+    Nothing is decided on the host if `reads_one_number(rule)`, there is no `allowed`, and the warp
+    decides nothing there.
+
+    Parameters
+    ----------
+    rule, drafts, logits, normaliser, uniforms
+        As for `judge`, but for the counts of the drafts.
+    num_drafts : int64 tensor, shape (B,)
+        Drafted tokens that count.
+    samplings : sequence of SamplingParams
+        The different ones of the rows.
+    warp : Warp
+        Theirs, for the target.
+    allowed : callable Emission -> list of B int, optional
+        Positions of each row that the rule may be used for, by what they would cost.
+
+    Returns
+    -------
+    float64 tensor, shape (B, 3 + 9 k), for `unpack`
+    """
+    tokens, k = drafts.tokens, drafts.tokens.shape[1]
     block = {"draft_probs": drafts.probs, "target_logits": logits, "warp": warp}
     cost, target_prob = emission_and_target_prob(rule, tokens, **block)
     lossy = None
-    if any(row.has_budget for row in rows):
-        allowed = to_device(_allowed(rows, counts, cost), tokens.device)
-        lossy = torch.arange(k, device=tokens.device) < allowed.unsqueeze(-1)
+    if allowed is not None:
+        limits = to_device(allowed(cost), tokens.device)
+        lossy = torch.arange(k, device=tokens.device) < limits.unsqueeze(-1)
         cost = _lossless_after(lossy, cost, tokens, block)
-    verifier = _verifier(rule, rows, logits, warp, target_prob)
+    verifier = _verifier(rule, samplings, logits, warp, target_prob)
     outcome = verifier(
         rule,
         tokens,
@@ -78,7 +128,7 @@ def judge(
         target_logits=logits,
         accept_uniforms=uniforms[:, :k, Purpose.ACCEPT],
         recover_uniforms=uniforms[:, 0, Purpose.RECOVER],
-        num_drafts=to_device(counts, tokens.device),
+        num_drafts=num_drafts,
         lossy=lossy,
     )
     last, accepted = outcome.last_token.unsqueeze(-1), outcome.accepted.unsqueeze(-1)
@@ -87,20 +137,25 @@ def judge(
     figures = (outcome.draft_prob, outcome.target_prob, outcome.boosted)
     costs = (cost.acceptance_rate, cost.total_variation, cost.kl_bound)
     logprobs = chosen.double() - normaliser
-    packed = torch.cat([accepted, emitted, tokens, logprobs, *figures, *costs], dim=-1)
-    return [
-        replace(_outcome(row, k, count), lawless=warp.lawless.get(i))
-        for i, (row, count) in enumerate(zip(packed.tolist(), counts, strict=True))
-    ]
+    return torch.cat([accepted, emitted, tokens, logprobs, *figures, *costs], dim=-1)
+
+
+def unpack(packed: Sequence[Sequence[float]], counts: Sequence[int]) -> list[Outcome]:
+    """What `decide` packed, as rows of numbers, and of which so many drafted tokens count."""
+    return [_outcome(row, count) for row, count in zip(packed, counts, strict=True)]
 
 
 def _verifier(
-    rule: Rule, rows: Sequence[Row], logits: torch.Tensor, warp: Warp, target_prob: torch.Tensor
+    rule: Rule,
+    samplings: Sequence[SamplingParams],
+    logits: torch.Tensor,
+    warp: Warp,
+    target_prob: torch.Tensor,
 ) -> Callable[..., Verification]:
     """By law on the host, or from logits: fused where that is possible."""
     if not reads_one_number(rule):
         return partial(verify_by_law, warp=warp)
-    first, *others = distinct(row.request.sampling for row in rows)
+    first, *others = samplings
     if kernels.applies(logits) and not others and first.tempers_only:
         return partial(kernels.verify, temperature=float(first.temperature))
     return partial(verify, warp=warp, target_prob=target_prob)
@@ -134,8 +189,9 @@ def _lossless_after(
     )
 
 
-def _outcome(packed: list[float], k: int, count: int) -> Outcome:
-    """Unpack what `judge` packed for one row of k drafted positions, of which `count` count."""
+def _outcome(packed: Sequence[float], count: int) -> Outcome:
+    """One row of `decide`'s, of whose drafted positions so many count."""
+    k = (len(packed) - 3) // 9
     accepted, rest = int(packed[0]), iter(packed[1:])
     ids, drafted = [int(x) for x in islice(rest, k + 1)], [int(x) for x in islice(rest, k)]
     logprobs = list(islice(rest, k + 1))

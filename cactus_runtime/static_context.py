@@ -1,22 +1,18 @@
-"""A context whose short passes always have the same shapes, so that a CUDA graph can replay them.
-
-Only the launch of a captured graph is special to CUDA; on other devices the same computation runs
-as it is, by which it is tested.
-"""
+"""A context whose short passes have always the same shapes, so that CUDA graphs can replay them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from transformers import PreTrainedModel
 
-from cactus_runtime.context import Context, check_ragged
-from cactus_runtime.device import to_device
+from cactus_runtime.capture import Recorder
+from cactus_runtime.context import Context, check_ragged, rope_types
+from cactus_runtime.device import fill
 
-_WARM_UPS = 2  # passes before a capture, in which libraries allocate what they need
 _SHORT = 32  # tokens; longer passes read prompts, and hardly repeat
+_BY_LONGEST = {"dynamic", "longrope"}  # rotary frequencies follow the last position that is read
 
 
 class StaticContext(Context):
@@ -24,12 +20,17 @@ class StaticContext(Context):
 
     Parameters are those of `Context`. Rows that are not asked for are read in vain, into slots
     beyond their length.
+
+    Attributes
+    ----------
+    recorder : Recorder
+        Of this context's passes, and of what contains them.
     """
 
     def __init__(self, model: PreTrainedModel, *, rows: int, slots: int) -> None:
         super().__init__(model, rows=rows, slots=slots + _SHORT)
+        self.recorder = Recorder(model.device)
         self._replays: dict[int, _Replay] = {}
-        self._pool: Any = None
 
     def _forward(self, tokens: torch.Tensor, first: int, keep: int) -> torch.Tensor:
         rows, count = tokens.shape
@@ -43,7 +44,7 @@ class StaticContext(Context):
 
 def open_context(model: PreTrainedModel, *, rows: int, slots: int) -> Context:
     """A static context on a CUDA device, if the model can be read in one."""
-    if model.device.type == "cuda":
+    if model.device.type == "cuda" and _BY_LONGEST.isdisjoint(rope_types(model)):
         try:
             check_ragged(model, "model")
         except ValueError:
@@ -64,33 +65,12 @@ class _Replay:
         self._launch: Callable[[], torch.Tensor] | None = None
 
     def __call__(self, tokens: torch.Tensor) -> torch.Tensor:
-        lengths = self._context.lengths
         self._tokens[: len(tokens)] = tokens
-        self._starts.copy_(to_device([[length] for length in lengths], tokens.device))
+        fill(self._starts, [[length] for length in self._context.lengths])
         if self._launch is None:
-            self._launch = self._prepare()
+            self._launch = self._context.recorder(self._pass)
         return self._launch()
-
-    def _prepare(self) -> Callable[[], torch.Tensor]:
-        if self._tokens.device.type != "cuda":
-            return self._pass
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(_WARM_UPS):
-                self._pass()
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._context._pool):
-            logits = self._pass()
-        self._context._pool = graph.pool()
-
-        def launch() -> torch.Tensor:
-            graph.replay()
-            return logits
-
-        return launch
 
     @torch.no_grad()
     def _pass(self) -> torch.Tensor:
-        return self._context._run(self._tokens, self._starts + self._steps)
+        return self._context.read_at(self._tokens, self._starts + self._steps)

@@ -1,31 +1,35 @@
 """``python scripts/gpu_checks.py OUT.json``: what only a GPU can tell, in under eight minutes.
 
-Runs the tests marked gpu; compares decodes through CUDA graphs with the same on the CPU; times the
-fused verification against a device copy of the same bytes and against the torch version; times
-decoding of a 0.6B + 14B shape with random weights against plain decoding and against its bound.
+Runs the tests marked gpu; compares decodes through CUDA graphs with the same on the CPU, and whole
+blocks in one launch with pass after pass; times the fused verification against a device copy of the
+same bytes and against the torch version; times decoding of a 0.6B + 14B shape with random weights
+against plain decoding, against its bound, and with a launch a block against a launch a pass.
 Every part is recorded as it ends, with its error if it failed; the exit status is 1 if one did.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import itertools
 import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 
-from cactus_runtime import Decoder, Request, SamplingParams, kernels
+from cactus_runtime import Decoder, DecodeResult, Request, SamplingParams, decoding, kernels
 from cactus_runtime.bench.decoding import bench_decoding
 from cactus_runtime.bench.models import random_pair
 from cactus_runtime.bench.rounds import interleave, spread
 from cactus_runtime.bench.verifying import bench_verification, random_block
 from cactus_runtime.verification import verify
-from cactus_theory import Cactus
+from cactus_theory import Cactus, CactusSafe, SpeculativeSampling
 
 CONFIGS = Path(__file__).parent / "configs"
 
@@ -43,6 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
     parts: dict[str, Callable[[argparse.Namespace], Any]] = {
         "device": describe,
         "graphs agree with the CPU": graphs_agree,
+        "blocks agree with passes": blocks_agree,
         "kernel": kernel_times,
         "verification": verification_times,
         "decoding": decoding_times,
@@ -88,6 +93,49 @@ def graphs_agree(options: argparse.Namespace) -> dict[str, Any]:
     if not wanted == alone == together:
         raise AssertionError(f"{wanted} on the CPU, {alone} alone, {together} in a batch")
     return {"requests": len(requests)}
+
+
+@contextlib.contextmanager
+def by_turns() -> Iterator[None]:
+    """Host and models take turns, pass after pass, also where a block could be one launch."""
+    with mock.patch.object(decoding, "open_programs", return_value=None):
+        yield
+
+
+def blocks_agree(options: argparse.Namespace) -> dict[str, Any]:
+    """Sampled decodes of the tiny pair in a batch, with a launch a block and with one a pass."""
+    decoder = Decoder("tiny", device=options.device)
+    samplings = (SamplingParams(), SamplingParams(temperature=0.8, top_k=20, top_p=0.9))
+    laws = itertools.product((SpeculativeSampling(), Cactus(0.2), CactusSafe(0.2)), samplings)
+    compared, largest = 0, 0.0
+    for seed, (rule, sampling) in enumerate(laws):
+        requests = [
+            Request(prompt, rule=rule, sampling=sampling, max_new_tokens=length, seed=seed)
+            for prompt, length in (("dog:", 12), ("kindness: the", 24), ("a river of", 9))
+        ]
+        found = decoder.batch(requests, batch_size=2).finish()
+        with by_turns():
+            wanted = decoder.batch(requests, batch_size=2).finish()
+        for one, other in zip(found, wanted, strict=True):
+            if options.device.startswith("cuda") and not one.seconds.undivided:
+                raise AssertionError(f"no block of {rule}, {sampling} was one launch")
+            if other.seconds.undivided:
+                raise AssertionError(f"a block of {rule}, {sampling} was not decoded by turns")
+            if (one.tokens, one.blocks) != (other.tokens, other.blocks):
+                raise AssertionError(f"{rule}, {sampling}: {one.tokens} and {other.tokens}")
+            largest = max(largest, _largest_difference(one, other))
+            compared += 1
+    if not largest < 1e-3:
+        raise AssertionError(f"a probability or log-probability differs by {largest}")
+    return {"requests": compared, "largest difference": largest}
+
+
+def _largest_difference(one: DecodeResult, other: DecodeResult) -> float:
+    """Of the log-probabilities of the same tokens, and of the figures of their verdicts."""
+    pairs = [(a.logprob, b.logprob) for a, b in zip(one.trace, other.trace, strict=True)]
+    for a, b in zip(one.verdicts, other.verdicts, strict=True):
+        pairs += zip(vars(a).values(), vars(b).values(), strict=True)
+    return max(abs(a - b) for a, b in pairs)
 
 
 def kernel_times(options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -138,19 +186,47 @@ def decoding_times(options: argparse.Namespace) -> list[dict[str, Any]]:
         device=options.device,
         dtype=torch.bfloat16 if options.device.startswith("cuda") else torch.float32,
     )
-    return list(
-        bench_decoding(
-            target,
-            draft,
-            list(range(64)),
-            deltas=(0.1, 0.75),
-            num_draft_tokens=4,
-            tokens=96,
-            temperature=1.0,
-            rounds=max(options.rounds // 3, 1),
-            transformers=False,
-        )
+    rounds = max(options.rounds // 3, 1)
+    lines = bench_decoding(
+        target,
+        draft,
+        list(range(64)),
+        deltas=(0.1, 0.75),
+        num_draft_tokens=4,
+        tokens=96,
+        temperature=1.0,
+        rounds=rounds,
+        transformers=False,
     )
+    return [*lines, launch_times(Decoder(target, draft=draft), rounds)]
+
+
+def launch_times(decoder: Decoder, rounds: int) -> dict[str, Any]:
+    """Decoding with a launch a block and with one a pass, once all graphs are captured."""
+
+    prompt, read, timed = list(range(64)), 32, 64
+
+    def rate(number: int) -> float:
+        request = Request(
+            prompt, rule=Cactus(0.1), max_new_tokens=101, seed=number, eos_token_id=()
+        )  # more than are asked for: the last blocks are shorter, and captured anew
+        stream = decoder.stream(request)
+        for _ in itertools.islice(stream, read):
+            pass
+        started = time.perf_counter()
+        for _ in itertools.islice(stream, timed):
+            pass
+        return timed / (time.perf_counter() - started)
+
+    contenders = {"block": rate, "pass": by_turns()(rate)}
+    runs = interleave(contenders, rounds=rounds, description="launches")
+    rates = {name: [rate for _, rate in run] for name, run in runs.items()}
+    ratios = [a / b for a, b in zip(rates["block"], rates["pass"], strict=True)]
+    return {
+        "name": "a launch a block over a launch a pass, Cactus(0.1), captures aside",
+        "tokens_per_second": {name: spread(found) for name, found in rates.items()},
+        "ratio": spread(ratios),
+    }
 
 
 def run_tests(options: argparse.Namespace) -> str:

@@ -1,5 +1,6 @@
 """The benchmark's numbers are those of what it names; none of its times is judged."""
 
+import argparse
 import importlib.util
 import json
 from pathlib import Path
@@ -7,11 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from cactus_runtime import Decoder, block_graph
 from cactus_runtime.bench.__main__ import main
 from cactus_runtime.bench.models import synthetic_laws
 from cactus_runtime.bench.verifying import materialised, random_block, textbook
 from cactus_runtime.verification import verify
 from cactus_theory import Cactus
+from tests.runtime.tape import programs
 
 SHAPE = {
     "model_type": "qwen3",
@@ -84,14 +87,33 @@ def test_a_wrong_agreement_is_an_error_of_one_sentence(capsys, config):
     assert "agreement must lie in [0, 1], got 1.5" in capsys.readouterr().err
 
 
-def test_the_script_for_a_gpu_runs_to_its_end(tmp_path, config, capsys):
+@pytest.fixture
+def gpu_checks():
     path = Path(__file__).parents[2] / "scripts" / "gpu_checks.py"
     spec = importlib.util.spec_from_file_location("gpu_checks", path)
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
+    return script
+
+
+def test_the_script_for_a_gpu_runs_to_its_end(gpu_checks, tmp_path, config, capsys):
     output = tmp_path / "out.json"
     small = ["--device", "cpu", "--vocabulary", "300", "--rounds", "1", "--without", "tests"]
-    assert script.main([str(output), "--target", config, "--draft", config, *small]) == 0
+    with programs():
+        assert gpu_checks.main([str(output), "--target", config, "--draft", config, *small]) == 0
     record = json.loads(output.read_text())
-    assert {"device", "graphs agree with the CPU", "kernel", "decoding"} <= set(record)
+    parts = {"device", "graphs agree with the CPU", "blocks agree with passes", "kernel"}
+    assert parts | {"decoding"} <= set(record)
     assert all(part["ok"] for part in record.values())
+    assert record["decoding"]["found"][-1]["ratio"]["min"] > 0
+
+
+def test_the_script_for_a_gpu_notices_blocks_that_differ_from_passes(gpu_checks, monkeypatch):
+    options = argparse.Namespace(device="cpu")
+    monkeypatch.setattr(block_graph, "_warp", lambda sampling, logits, position: 0.9 * logits)
+    with programs(), pytest.raises(AssertionError, match=r"differs by|and \("):
+        gpu_checks.blocks_agree(options)
+    options = argparse.Namespace(device="cuda:0")
+    monkeypatch.setattr(gpu_checks, "Decoder", lambda pair, *, device: Decoder(pair))
+    with pytest.raises(AssertionError, match=r"no block of SpeculativeSampling.* was one launch"):
+        gpu_checks.blocks_agree(options)

@@ -3,17 +3,19 @@
 import pytest
 import torch
 
-from cactus_runtime import Decoder, Request, SamplingParams, decoding, drafting
+from cactus_runtime import Decoder, Request, SamplingParams, decoding
 from cactus_runtime.context import Context
 from cactus_runtime.static_context import StaticContext, open_context
 from cactus_theory import Cactus
+from tests.runtime.tape import programs
 
 
 @pytest.fixture
 def static(monkeypatch):
-    """Decoders use static contexts, as they do on a CUDA device."""
-    for module in (decoding, drafting):
-        monkeypatch.setattr(module, "open_context", StaticContext)
+    """Decoders use static contexts, as they do on a CUDA device, and read them pass by pass."""
+    monkeypatch.setattr(decoding, "open_programs", lambda target, drafter: None)
+    with programs():
+        yield
 
 
 def test_a_static_context_reads_what_a_context_reads(random_model):
@@ -72,3 +74,24 @@ def test_a_long_prompt_is_read_at_its_own_length(random_pair, static):
 
 def test_on_the_cpu_contexts_are_not_static(random_model):
     assert type(open_context(random_model(0), rows=1, slots=5)) is Context
+
+
+@pytest.mark.parametrize(
+    ("rope", "kind"),
+    [
+        ({"rope_type": "default"}, StaticContext),
+        ({"rope_type": "llama3", "factor": 2.0}, StaticContext),
+        ({"rope_type": "dynamic", "factor": 2.0}, Context),
+        ({"rope_type": "longrope"}, Context),
+        ({"full_attention": {"rope_type": "dynamic"}, "sliding_attention": None}, Context),
+    ],
+    ids=str,
+)
+def test_where_frequencies_follow_the_longest_row_contexts_are_not_static(
+    rope, kind, random_model, monkeypatch
+):
+    """Static ones read beyond the texts, and a graph keeps the frequencies it was captured with."""
+    model = random_model(0)
+    model.config.rope_parameters = rope
+    monkeypatch.setattr(type(model), "device", torch.device("cuda"))
+    assert type(open_context(model, rows=1, slots=5)) is kind

@@ -1,0 +1,179 @@
+"""Whole blocks with nothing to decide on the host: draft loop, target pass, verification, account.
+
+Between the copy of a few numbers to the device and the copy of what was found back from it, such a
+block is one function of fixed buffers, so that on a CUDA device one graph is launched for it. On
+other devices the function can be run as it is, by which it is tested.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from cactus_runtime.context import Context
+from cactus_runtime.device import fill
+from cactus_runtime.draft_length import FixedLength
+from cactus_runtime.drafting import BatchDrafter, Drafts, ModelDrafts, NoDrafts, UnattendedDrafter
+from cactus_runtime.judging import decide, unpack
+from cactus_runtime.random import Purpose
+from cactus_runtime.row import Outcome, Row, distinct
+from cactus_runtime.sampling import SamplingParams
+from cactus_runtime.static_context import StaticContext
+from cactus_runtime.verification import (
+    Position,
+    as_they_are,
+    log_normaliser,
+    reads_one_number,
+)
+from cactus_theory.rules import Rule
+
+
+class Judged(NamedTuple):
+    """Outcomes of a block's rows, and by what non-finite logits among them are known."""
+
+    outcomes: list[Outcome]
+    drafts: Drafts
+    normaliser: torch.Tensor
+
+
+class BlockPrograms:
+    """The programs that the blocks of one batch have asked for so far.
+
+    Parameters
+    ----------
+    target : StaticContext
+    drafter : UnattendedDrafter
+    """
+
+    def __init__(self, target: StaticContext, drafter: UnattendedDrafter) -> None:
+        self._target, self._drafter = target, drafter
+        self._programs: list[tuple[tuple[Rule, SamplingParams, int], BlockProgram | None]] = []
+
+    def find(self, rows: Sequence[Row]) -> BlockProgram | None:
+        """The program for the next block of these rows, made at need; None if there is no such.
+
+        There is one if the rows agree in rule and sampling, if no rule, budget, processor or
+        adaptive draft length asks the host, and if the models lack only the last tokens.
+        """
+        lengths = self._target.lengths
+        rules = distinct(row.request.rule for row in rows)
+        samplings = distinct(row.request.sampling for row in rows)
+        k = max(_longest(row) for row in rows)
+        if (
+            len(rules) > 1
+            or len(samplings) > 1
+            or any(row.has_budget or any(row.processors.values()) for row in rows)
+            or not all(isinstance(row.length, FixedLength) for row in rows)
+            or not all(lengths[i] == len(row.ids) - 1 > 0 for i, row in enumerate(rows))
+            or not self._drafter.ready(rows, k)
+        ):
+            return None
+        return self._known((rules[0], samplings[0], k))
+
+    def _known(self, key: tuple[Rule, SamplingParams, int]) -> BlockProgram | None:
+        for known, program in self._programs:
+            if known == key:
+                return program
+        program = None
+        if reads_one_number(key[0]):
+            program = BlockProgram(self._target, self._drafter, *key)
+        self._programs.append((key, program))
+        return program
+
+
+def open_programs(target: Context, drafter: BatchDrafter) -> BlockPrograms | None:
+    """Programs for contexts of fixed shapes; None where host and models take turns."""
+    if isinstance(target, StaticContext) and isinstance(drafter, NoDrafts | ModelDrafts):
+        return BlockPrograms(target, drafter)
+    return None
+
+
+class BlockProgram:
+    """Blocks of up to k drafted tokens, under one rule and one sampling.
+
+    A row that may draft fewer is verified as if it had; what was computed beyond is not used. So
+    are rows of the batch that are not taken: they are read in vain.
+
+    Parameters
+    ----------
+    target : StaticContext
+    drafter : UnattendedDrafter
+    rule : Rule
+        One of which `reads_one_number`.
+    sampling : SamplingParams
+        Of which temperature and filters are applied, and nothing that reads earlier tokens.
+    k : int
+    """
+
+    def __init__(
+        self,
+        target: StaticContext,
+        drafter: UnattendedDrafter,
+        rule: Rule,
+        sampling: SamplingParams,
+        k: int,
+    ) -> None:
+        self._target, self._drafter = target, drafter
+        self._rule, self._sampling, self._k = rule, sampling, k
+        shape = len(target.lengths), 4 + len(Purpose) * (k + 1)
+        self._given = torch.zeros(shape, dtype=torch.float64, device=target.model.device)
+        self._given[:, 2] = 2  # tokens of a row that never was: the last two, which are zeros
+        self._launch: Callable[[], tuple[torch.Tensor, Drafts, torch.Tensor]] | None = None
+
+    def __call__(self, rows: Sequence[Row]) -> Judged:
+        """Compute the next block of the first rows of the batch.
+
+        One copy of what they end with to the device, one launch, and one copy back, which is the
+        only wait of the host.
+        """
+        counts = self._drafter.limited(rows, [row.draft_limit() for row in rows])
+        given = [_given(row, count, self._k) for row, count in zip(rows, counts, strict=True)]
+        fill(self._given[: len(rows)], np.stack(given))
+        if self._launch is None:
+            self._launch = self._target.recorder(self._compute)
+        packed, drafts, normaliser = self._launch()
+        self._drafter.drafted(rows, self._k)
+        outcomes = unpack(packed[: len(rows)].tolist(), counts)
+        return Judged(outcomes, drafts.of(slice(len(rows)), counts), normaliser[: len(rows)])
+
+    @torch.no_grad()
+    def _compute(self) -> tuple[torch.Tensor, Drafts, torch.Tensor]:
+        """What `decide` packs of all rows, their drafts, and the log-sum-exps of the target."""
+        last, length, count = self._given[:, :4].long().split([2, 1, 1], dim=-1)
+        uniforms = self._given[:, 4:].unflatten(-1, (self._k + 1, len(Purpose)))
+        warp = partial(_warp, self._sampling)
+        drafts = self._drafter.draft_all(last, length, uniforms[:, :-1, Purpose.DRAFT], warp)
+        tokens = torch.cat([last[:, 1:], drafts.tokens], dim=-1)
+        steps = torch.arange(self._k + 1, device=tokens.device)
+        logits = self._target.read_at(tokens, length - 1 + steps)
+        normaliser = log_normaliser(logits)
+        packed = decide(
+            self._rule,
+            drafts,
+            count.squeeze(-1),
+            logits=logits,
+            normaliser=normaliser,
+            uniforms=uniforms,
+            samplings=[self._sampling],
+            warp=warp,
+        )
+        return packed, drafts, normaliser
+
+
+def _longest(row: Row) -> int:
+    """Most tokens that the row can draft in any block."""
+    return min(row.length.longest, row.request.max_new_tokens - 1)
+
+
+def _given(row: Row, count: int, k: int) -> np.ndarray:
+    """One row of a program's input: last two ids, number of ids, drafts that count, uniforms."""
+    head = [*row.ids[-2:], len(row.ids), count]
+    return np.concatenate([head, row.uniforms(k + 1).ravel()])
+
+
+def _warp(sampling: SamplingParams, logits: torch.Tensor, position: Position) -> torch.Tensor:
+    return sampling.warp(as_they_are(logits, position))

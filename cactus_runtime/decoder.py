@@ -13,7 +13,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from cactus_runtime.context import check_ragged, vocabulary_size
-from cactus_runtime.decoding import BatchDecoding
+from cactus_runtime.decoding import BatchDecoding, Stage
 from cactus_runtime.draft_length import AdaptiveDraft
 from cactus_runtime.drafting import BatchDrafter, ModelDrafts, NoDrafts, RowDrafts
 from cactus_runtime.models import context_length, eos_token_ids, resolve
@@ -66,6 +66,9 @@ class Decoding(Iterator[Token]):
 class Decoder:
     """A target and a draft, loaded and checked once.
 
+    Caches, and what was captured over them on a GPU, are kept from one decode to the next where
+    they fit: as many rows, and not much shorter ones.
+
     Parameters
     ----------
     target : str, Path, Pair or PreTrainedModel
@@ -106,6 +109,7 @@ class Decoder:
         device: str | torch.device | None = None,
     ) -> None:
         self.target, self.draft, self.tokenizer = resolve(target, draft, tokenizer, device)
+        self._kept: Stage | None = None
 
     def stream(self, request: Request) -> Decoding:
         """Check a request and return an iterator over its tokens.
@@ -151,13 +155,19 @@ class Decoder:
                 check_ragged(model, role)
         longest = max(len(row.ids) + row.request.max_new_tokens for row in rows)
         slots = longest + max(row.draft_limit() for row in rows)
-        return BatchDecoding(
-            self.target,
-            self._drafter(rows=batch_size, slots=slots),
-            rows,
-            batch_size=batch_size,
-            slots=slots,
-        )
+        stage = self._stage(rows=batch_size, slots=slots)
+        return BatchDecoding(stage, rows, batch_size=batch_size, leave=self._keep)
+
+    def _stage(self, *, rows: int, slots: int) -> Stage:
+        """The one that is kept, if it suits, or a new one; it is kept again when a batch ends."""
+        kept, self._kept = self._kept, None
+        if kept is not None and kept.suits(self.target, rows=rows, slots=slots):
+            return kept
+        drafter = self._drafter(rows=rows, slots=slots)
+        return Stage(self.target, drafter, rows=rows, slots=slots)
+
+    def _keep(self, stage: Stage) -> None:
+        self._kept = stage
 
     def _drafter(self, *, rows: int, slots: int) -> BatchDrafter:
         vocabulary = vocabulary_size(self.target)

@@ -21,6 +21,40 @@ from cactus_runtime.static_context import open_context
 from cactus_runtime.statistics import DecodeResult, Token
 from cactus_runtime.verification import log_normaliser
 
+_SPARE_SLOTS = 256
+
+
+class Stage:
+    """What a batch is decoded on: both models' caches, and the programs captured over them.
+
+    Parameters
+    ----------
+    target : PreTrainedModel
+    drafter : BatchDrafter
+        With caches of as many rows and slots.
+    rows : int
+        Decoded together at most.
+    slots : int
+        Tokens of the longest row, drafts included.
+    """
+
+    def __init__(
+        self, target: PreTrainedModel, drafter: BatchDrafter, *, rows: int, slots: int
+    ) -> None:
+        self.target = open_context(target, rows=rows, slots=slots)
+        self.drafter = drafter
+        self.programs = open_programs(self.target, drafter)
+        self._rows, self._slots = rows, slots
+        self._kind = target.dtype, target.device
+
+    def suits(self, target: PreTrainedModel, *, rows: int, slots: int) -> bool:
+        """Whether it would do for another batch of these models, without much idle room.
+
+        The passes of a static context look at all slots.
+        """
+        fits = rows == self._rows and slots <= self._slots <= 2 * slots + _SPARE_SLOTS
+        return fits and self._kind == (target.dtype, target.device)
+
 
 class BatchDecoding(Iterator[tuple[int, Token]]):
     """Requests being decoded together: iterate over (index of the request, token).
@@ -30,14 +64,13 @@ class BatchDecoding(Iterator[tuple[int, Token]]):
 
     Parameters
     ----------
-    target : PreTrainedModel
-    drafter : BatchDrafter
+    stage : Stage
     rows : sequence of Rows
         One for each request.
     batch_size : int
         Rows decoded together.
-    slots : int
-        Tokens of the longest row, drafts included.
+    leave : callable
+        Called with the stage when all texts have ended.
 
     Examples
     --------
@@ -50,16 +83,15 @@ class BatchDecoding(Iterator[tuple[int, Token]]):
 
     def __init__(
         self,
-        target: PreTrainedModel,
-        drafter: BatchDrafter,
+        stage: Stage,
         rows: Sequence[Row],
         *,
         batch_size: int,
-        slots: int,
+        leave: Callable[[Stage], object],
     ) -> None:
-        self._target = open_context(target, rows=batch_size, slots=slots)
-        self._drafter = drafter
-        self._programs = open_programs(self._target, drafter)
+        self._stage, self._leave = stage, leave
+        self._target, self._drafter = stage.target, stage.drafter
+        self._programs = stage.programs
         self._rows = list(rows)
         for index, row in enumerate(rows):
             row.index = index
@@ -117,6 +149,7 @@ class BatchDecoding(Iterator[tuple[int, Token]]):
     def _run(self) -> Iterator[tuple[int, Token]]:
         while self._waiting or self._active:
             yield from self._block()
+        self._leave(self._stage)
 
     def _block(self) -> list[tuple[int, Token]]:
         started = time.perf_counter()

@@ -104,7 +104,7 @@ def by_turns() -> Iterator[None]:
 
 def blocks_agree(options: argparse.Namespace) -> dict[str, Any]:
     """Sampled decodes of the tiny pair in a batch, with a launch a block and with one a pass."""
-    decoder = Decoder("tiny", device=options.device)
+    at_once, in_parts = (Decoder("tiny", device=options.device) for _ in range(2))
     samplings = (SamplingParams(), SamplingParams(temperature=0.8, top_k=20, top_p=0.9))
     laws = itertools.product((SpeculativeSampling(), Cactus(0.2), CactusSafe(0.2)), samplings)
     compared, largest = 0, 0.0
@@ -113,9 +113,9 @@ def blocks_agree(options: argparse.Namespace) -> dict[str, Any]:
             Request(prompt, rule=rule, sampling=sampling, max_new_tokens=length, seed=seed)
             for prompt, length in (("dog:", 12), ("kindness: the", 24), ("a river of", 9))
         ]
-        found = decoder.batch(requests, batch_size=2).finish()
+        found = at_once.batch(requests, batch_size=2).finish()
         with by_turns():
-            wanted = decoder.batch(requests, batch_size=2).finish()
+            wanted = in_parts.batch(requests, batch_size=2).finish()
         for one, other in zip(found, wanted, strict=True):
             if options.device.startswith("cuda") and not one.seconds.undivided:
                 raise AssertionError(f"no block of {rule}, {sampling} was one launch")
@@ -198,27 +198,23 @@ def decoding_times(options: argparse.Namespace) -> list[dict[str, Any]]:
         rounds=rounds,
         transformers=False,
     )
-    return [*lines, launch_times(Decoder(target, draft=draft), rounds)]
+    decoders = [Decoder(target, draft=draft) for _ in range(2)]
+    return [*lines, launch_times(*decoders, rounds=rounds)]
 
 
-def launch_times(decoder: Decoder, rounds: int) -> dict[str, Any]:
+def launch_times(at_once: Decoder, in_parts: Decoder, *, rounds: int) -> dict[str, Any]:
     """Decoding with a launch a block and with one a pass, once all graphs are captured."""
 
-    prompt, read, timed = list(range(64)), 32, 64
+    def rate(decoder: Decoder) -> Callable[[int], float]:
+        def run(number: int) -> float:
+            request = Request(
+                list(range(64)), rule=Cactus(0.1), max_new_tokens=96, seed=number, eos_token_id=()
+            )
+            return decoder.stream(request).finish().tokens_per_second
 
-    def rate(number: int) -> float:
-        request = Request(
-            prompt, rule=Cactus(0.1), max_new_tokens=101, seed=number, eos_token_id=()
-        )  # more than are asked for: the last blocks are shorter, and captured anew
-        stream = decoder.stream(request)
-        for _ in itertools.islice(stream, read):
-            pass
-        started = time.perf_counter()
-        for _ in itertools.islice(stream, timed):
-            pass
-        return timed / (time.perf_counter() - started)
+        return run
 
-    contenders = {"block": rate, "pass": by_turns()(rate)}
+    contenders = {"block": rate(at_once), "pass": by_turns()(rate(in_parts))}
     runs = interleave(contenders, rounds=rounds, description="launches")
     rates = {name: [rate for _, rate in run] for name, run in runs.items()}
     ratios = [a / b for a, b in zip(rates["block"], rates["pass"], strict=True)]

@@ -136,18 +136,18 @@ class CactusExact(CandidateRule):
         return self.divergence.solve(target_prob, self.delta, xp=xp)[2]
 
     def accepted_mass(self, draft_prob: Any, target_prob: Any, *, xp: Any = np) -> Any:
+        if xp is not np:  # without asking how many roots there are to find
+            return super().accepted_mass(draft_prob, target_prob, xp=xp)
         if self.divergence != _KL:
-            if xp is not np:
-                return super().accepted_mass(draft_prob, target_prob, xp=xp)
             return self._mass_by_cost(*np.broadcast_arrays(draft_prob, target_prob))
         # A token of p (p - q) <= delta q has p log(p/q) <= delta, and is within the budget as it
         # stands (its KL is less still): on a whole vocabulary that leaves few roots to find.
-        draft_prob, target_prob = xp.asarray(draft_prob), xp.asarray(target_prob)
+        draft_prob, target_prob = np.asarray(draft_prob), np.asarray(target_prob)
         room = (1 - 1e-9) * self.delta * target_prob  # a margin for rounding
         needed = (draft_prob * (draft_prob - target_prob) >= room) & (draft_prob > target_prob)
-        mass = xp.where(needed, 0.0, draft_prob)
+        mass = np.where(needed, 0.0, draft_prob)
         if needed.any():
-            mass[needed] = xp.minimum(draft_prob[needed], self.boost(target_prob[needed], xp=xp))
+            mass[needed] = np.minimum(draft_prob[needed], self.boost(target_prob[needed]))
         return mass[()]
 
     def _mass_by_cost(self, draft_prob: np.ndarray, target_prob: np.ndarray) -> Any:

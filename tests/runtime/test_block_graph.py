@@ -355,10 +355,7 @@ def program_of(draft, rule, sampling, k, *, rows=2):
     return BlockProgram(StaticContext(target, **contexts), drafter, rule, sampling, k)
 
 
-CAPTURED = [rule for rule in RULES if not isinstance(rule, CactusExact)]
-
-
-@pytest.mark.parametrize("rule", CAPTURED, ids=str)
+@pytest.mark.parametrize("rule", RULES, ids=str)
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 @pytest.mark.parametrize(("draft", "k"), [(None, 0), (5, 1), (7, 3), (9, 3)])
 def test_nothing_in_a_program_is_decided_on_the_host(rule, sampling, draft, k):

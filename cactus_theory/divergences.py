@@ -113,7 +113,7 @@ def binary_kl_of_gain(gain: Any, q: Any, *, xp: Any) -> Any:
 def kl_term(q: Any, gain: Any, *, xp: Any = np) -> Any:
     """q [(1+t) log(1+t) - t] with t = gain / q: one non-negative term of KL(q + gain || q)."""
     if xp is np:
-        return by_chunks(_kl_terms, q, gain, outputs=1)[0]
+        return by_chunks(_kl_terms_of_gain, q, gain, outputs=1)[0]
     plain = (q > 0) & (gain <= _HUGE * q)
     steep = (q > 0) & (gain > _HUGE * q)
     one = xp.ones_like(q * 1.0)
@@ -123,27 +123,35 @@ def kl_term(q: Any, gain: Any, *, xp: Any = np) -> Any:
     return xp.where(plain, usual, xp.where(steep, far, empty))
 
 
-def _kl_terms(q: np.ndarray, gain: np.ndarray) -> tuple[np.ndarray]:
-    """`kl_term` of flat arrays, each element by its own formula only."""
-    plain = (q > 0) & (gain <= _HUGE * q)
-    if plain.all():
-        return (q * _excess_by_parts(gain / q),)
-    terms = np.where(gain > 0, np.inf, 0.0)
-    terms[plain] = q[plain] * _excess_by_parts(gain[plain] / q[plain])
-    steep = (q > 0) & ~plain
-    terms[steep] = _far(q[steep], gain[steep], xp=np)
+def kl_term_of(p: Any, q: Any, gain: Any) -> Any:
+    """p log(p/q) - gain, with gain = p - q, which does not say what p is where p is far below q.
+
+    Over numpy only, and in fewer passes than `kl_term` of another namespace.
+    """
+    return by_chunks(_kl_terms, p, q, gain, outputs=1)[0]
+
+
+def _kl_terms_of_gain(q: np.ndarray, gain: np.ndarray) -> tuple[np.ndarray]:
+    return _kl_terms(np.maximum(q + gain, 0.0), q, gain)
+
+
+def _kl_terms(p: np.ndarray, q: np.ndarray, gain: np.ndarray) -> tuple[np.ndarray]:
+    with np.errstate(all="ignore"):  # what is not finite is replaced, or is inf
+        t = gain / q
+        terms = p * np.log1p(t) - gain
+        near = np.flatnonzero(np.abs(t) < _CLOSE)
+        terms[near] = q[near] * _cancelling(t[near])
+        odd = np.flatnonzero(~np.isfinite(terms))
+        if odd.size:
+            terms[odd] = _kl_terms_at_edges(p[odd], q[odd], gain[odd])
     return (terms,)
 
 
-def _excess_by_parts(t: np.ndarray) -> np.ndarray:
-    close = np.abs(t) < _CLOSE
-    if close.all():
-        return _cancelling(t)
-    near, apart = np.flatnonzero(close), np.flatnonzero(~close)
-    excess = np.empty_like(t)
-    excess[near] = _cancelling(t[near])
-    excess[apart] = _direct(t[apart], xp=np)
-    return excess
+def _kl_terms_at_edges(p: np.ndarray, q: np.ndarray, gain: np.ndarray) -> np.ndarray:
+    """Where p = 0, q = 0, or p/q is next to nothing or overflows."""
+    empty = np.where(gain > 0, np.inf, 0.0)
+    steep = p * (np.log(p) - np.log(q)) - gain
+    return np.where(p == 0, np.abs(gain), np.where(q == 0, empty, steep))
 
 
 def _far(q: Any, gain: Any, *, xp: Any) -> Any:

@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 
 from cactus_theory._alpha import Alpha as Alpha
-from cactus_theory._chunks import by_chunks
 from cactus_theory._divergence import ClosedForm
 from cactus_theory._divergence import Divergence as Divergence
 from cactus_theory._double_double import _two_product, _two_sum
 from cactus_theory._solution import Optimum
-from cactus_theory.divergences import kl_term
+from cactus_theory.divergences import kl_term_of
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class KL(Divergence):
     """
 
     def _term(self, p: Any, q: Any, gain: Any) -> Any:
-        return _kl_term(p, q, gain)
+        return kl_term_of(p, q, gain)
 
     def optimum(self, target_prob: Any, delta: Any) -> Optimum:
         """That of `exact_optimum`."""
@@ -68,7 +67,7 @@ class ReverseKL(Divergence):
     """
 
     def _term(self, p: Any, q: Any, gain: Any) -> Any:
-        return _kl_term(q, p, -gain)
+        return kl_term_of(q, p, -gain)
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,7 @@ class JensenShannon(Divergence):
 
     def _term(self, p: Any, q: Any, gain: Any) -> Any:
         middle = p / 2 + q / 2
-        return (_kl_term(p, middle, gain / 2) + _kl_term(q, middle, -gain / 2)) / 2
+        return (kl_term_of(p, middle, gain / 2) + kl_term_of(q, middle, -gain / 2)) / 2
 
 
 @dataclass(frozen=True)
@@ -177,18 +176,6 @@ class SquaredHellinger(ClosedForm):
         root = xp.sqrt(q) * keep + xp.sqrt(room) * spread
         rest = left / (xp.sqrt(room) * keep + xp.sqrt(q) * spread)
         return root * root, rest * rest, rest * rest / room
-
-
-def _kl_term(p: Any, q: Any, gain: Any) -> Any:
-    """p log(p/q) - gain; where p is far below q, gain no longer says what p is."""
-    return by_chunks(_kl_terms_of, p, q, gain, outputs=1)[0]
-
-
-def _kl_terms_of(p: np.ndarray, q: np.ndarray, gain: np.ndarray) -> tuple[np.ndarray]:
-    far = np.flatnonzero((p > 0) & (p < q / 2))
-    terms = kl_term(q, gain)
-    terms[far] = p[far] * np.log(p[far] / q[far]) - gain[far]
-    return (terms,)
 
 
 def _sum(*terms: Any) -> Any:

@@ -107,9 +107,9 @@ def output_law(rule: Rule, *, draft: Any, target: Any) -> np.ndarray:
     array([0.6, 0.4])
     """
     draft, target = np.broadcast_arrays(*_validate.law_pair(draft=draft, target=target))
-    kept = rule.accepted_mass(draft, target)
     if not isinstance(rule, CandidateRule):
-        return rule.emitted(kept, draft, target)
+        return rule.accepted_and_emitted(draft, target)[1]
+    kept = rule.accepted_mass(draft, target)
     law = np.empty_like(kept)
     for position in np.ndindex(draft.shape[:-1]):
         law[position] = _by_candidates(rule, draft[position], target[position], kept[position])
@@ -236,8 +236,7 @@ def emission(rule: Rule, *, draft: Any, target: Any) -> Emission:
 def emission_sums(rule: Rule, draft: Any, target: Any, *, xp: Any) -> Emission:
     """`emission` over a namespace and without checks: float64 arrays of one shape (..., V)."""
     if not isinstance(rule, CandidateRule):
-        kept = rule.accepted_mass(draft, target, xp=xp)
-        law = rule.emitted(kept, draft, target, xp=xp)
+        kept, law = rule.accepted_and_emitted(draft, target, xp=xp)
         gain = xp.where(law > target, law - target, 0.0)
         divergence = kl_term(target, law - target, xp=xp).sum(-1)
         return Emission(xp.clip(kept.sum(-1), 0.0, 1.0), gain.sum(-1), divergence)

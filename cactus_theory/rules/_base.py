@@ -66,6 +66,11 @@ class Rule(ABC):
             law[at] += lost[(*at, token)] * (weights / total if total > 0 else target[at])
         return law
 
+    def accepted_and_emitted(self, draft: Any, target: Any, *, xp: Any = np) -> tuple[Any, Any]:
+        """`accepted_mass`, and the law `emitted` with it; for rules that find both at once."""
+        kept = self.accepted_mass(draft, target, xp=xp)
+        return kept, self.emitted(kept, draft, target, xp=xp)
+
 
 class CandidateRule(Rule):
     """A rule that boosts the drafted token and shrinks all others in proportion.

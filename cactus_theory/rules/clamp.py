@@ -12,17 +12,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.optimize import brentq
 
 from cactus_theory import _validate
-from cactus_theory._chunks import by_chunks
 from cactus_theory.families import KL, Divergence
 from cactus_theory.rules._base import CandidateRule, SharedRecoveryRule
+from cactus_theory.rules._clip import levels
 from cactus_theory.rules._facts import Facts
-
-_MARGIN = 1e-15  # of the logarithm of a level
-_LARGEST_EXPONENT = 709.0
-_LARGEST = math.exp(_LARGEST_EXPONENT)
 
 
 class _OneLevel(SharedRecoveryRule):
@@ -133,113 +128,27 @@ class Clamp(_OneLevel):
             raise TypeError(f"divergence must be a Divergence, got {self.divergence!r}")
 
     def accepted_mass(self, draft: Any, target: Any, *, xp: Any = np) -> Any:
+        return self.accepted_and_emitted(draft, target, xp=xp)[0]
+
+    def accepted_and_emitted(self, draft: Any, target: Any, *, xp: Any = np) -> tuple[Any, Any]:
+        """Both from one solution for the two levels."""
         _numpy_only(xp)
-        return _by_position(self._accepted, draft, target)
+        draft, target = np.broadcast_arrays(draft, target)
+        kept, law = np.empty(draft.shape), np.empty(draft.shape)
+        for at in np.ndindex(draft.shape[:-1]):
+            self._clip(draft[at], target[at], kept=kept[at], law=law[at])
+        return kept, law
 
-    def _accepted(self, draft: np.ndarray, target: np.ndarray) -> np.ndarray:
-        clip = _Clip(self.divergence, draft, target)
-        level = clip.largest_level(self.epsilon)
-        # The highest level leaves the draft as it is, but for tokens out of reach of any.
-        if level == clip.highest and (not clip.outright or self._within_budget(draft, target)):
-            return draft
-        return np.minimum(draft, math.exp(min(level, _LARGEST_EXPONENT)) * target)
-
-    def _within_budget(self, draft: np.ndarray, target: np.ndarray) -> bool:
-        return bool(self.divergence.between(draft, target) <= self.epsilon)
-
-
-class _Clip:
-    """The laws clip(p, b q, a q) of one position: what they cost, and how large a may be.
-
-    Levels a are meant by their logarithm. Tokens out of reach of every level (q = 0, or p/q too
-    large for a float) lose the mass `outright` whatever the level.
-    """
-
-    def __init__(self, divergence: Divergence, draft: np.ndarray, target: np.ndarray) -> None:
-        self.divergence = divergence
-        over = np.flatnonzero(draft > target)
-        p, q = draft[over], target[over]
-        reached = np.minimum(p, _LARGEST * q)
-        self.outright = float((p - reached).sum())
-        inside = q > 0
-        self.over = _Side(divergence, reached[inside], q[inside], sign=-1)
-        under = np.flatnonzero(draft < target)
-        self.under = _Side(divergence, draft[under], target[under], sign=1)
-        self.top = float(-self.over.key[0]) if self.over.key.size else 1.0
-        self.highest = math.log(self.top) + _MARGIN if self.over.key.size else 0.0
-
-    def spent(self, log_level: float) -> float:
-        """Divergence of the clipped law from the target; at `highest`, nothing is clipped."""
-        exceeds = log_level >= self.highest  # exp(highest) may round below the top
-        a = self.top if exceeds else min(math.exp(log_level), self.top)
-        b = self.under.level(self.outright + self.over.height(-a))
-        (above, over), (below, under) = self.over.split(-a), self.under.split(b)
-        levels, mass = np.array([a, b]), np.array([above, below])
-        clipped = self.divergence._term(levels * mass, mass, (levels - 1) * mass)
-        return float(clipped.sum() + over + under)
-
-    def largest_level(self, epsilon: float) -> float:
-        """The largest level within the budget, rounded down.
-
-        Sought outwards from a = 1, so that terms of tokens far beyond it are never computed.
-        """
-        if not self.highest or self.spent(0.0) >= epsilon:
-            return 0.0
-        low, high = 0.0, min(max(math.sqrt(epsilon), 0.01), self.highest)
-        while (spent := self.spent(high)) <= epsilon:
-            if high == self.highest:
-                return high
-            growth = 1.1 * math.sqrt(epsilon / max(spent, epsilon / 100))  # spent is near-quadratic
-            low, high = high, min(growth * high, self.highest)
-        level: Any = brentq(lambda x: self.spent(x) - epsilon, low, high, xtol=_MARGIN)
-        step = _MARGIN
-        while self.spent(level) > epsilon and level > 0:
-            level, step = max(level - step, 0.0), 2 * step
-        return level
-
-
-class _Side:
-    """One position's tokens on one side of t = p/q = 1, sorted by rising `key` = sign * t.
-
-    A level is such a key; the tokens below it are those that are clipped to it. They lose, or
-    receive, Z(level) = sum of q [level - key]_+.
-    """
-
-    def __init__(self, divergence: Divergence, p: np.ndarray, q: np.ndarray, *, sign: int) -> None:
-        key = sign * (p / q)
-        order = np.argsort(key)
-        self.divergence = divergence
-        self.key, self.p, self.q = key[order], p[order], q[order]
-        self.mass = np.cumsum(self.q)
-        self.heights = np.concatenate([[0.0], np.cumsum(self.mass[:-1] * np.diff(self.key))])
-        self.terms = np.empty_like(key)
-        self.unknown = key.size  # terms from here on are computed
-
-    def height(self, level: float) -> float:
-        """Z(level)."""
-        last = np.searchsorted(self.key, level) - 1
-        if last < 0:
-            return 0.0
-        return float(self.heights[last] + self.mass[last] * (level - self.key[last]))
-
-    def level(self, height: float) -> float:
-        """Where Z is `height`; 1 at most."""
-        if not self.key.size:
-            return 1.0
-        last = np.searchsorted(self.heights[: self.key.size], height, side="right") - 1
-        return min(float(self.key[last] + (height - self.heights[last]) / self.mass[last]), 1.0)
-
-    def split(self, level: float) -> tuple[float, float]:
-        """Mass below `level`, and divergence of the other tokens, which stay as they are."""
-        first = int(np.searchsorted(self.key, level))
-        if first < self.unknown:
-            new = slice(first, self.unknown)
-            self.terms[new] = by_chunks(self._terms, self.p[new], self.q[new], outputs=1)[0]
-            self.unknown = first
-        return float(self.mass[first - 1]) if first else 0.0, self.terms[first:].sum()
-
-    def _terms(self, p: np.ndarray, q: np.ndarray) -> tuple[np.ndarray]:
-        return (self.divergence._term(p, q, p - q),)
+    def _clip(
+        self, draft: np.ndarray, target: np.ndarray, *, kept: np.ndarray, law: np.ndarray
+    ) -> None:
+        """Write one position's accepted mass and emitted law."""
+        a, b = levels(self.divergence, self.epsilon, draft, target)
+        if a == math.inf:
+            kept[:] = law[:] = draft
+            return
+        np.minimum(draft, a * target, out=kept)
+        np.maximum(kept, b * target, out=law)
 
 
 def _recovered(kept: np.ndarray, draft: np.ndarray, target: np.ndarray) -> np.ndarray:

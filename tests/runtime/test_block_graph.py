@@ -221,7 +221,7 @@ def test_buffers_stay_where_they_are():
         {"sampling": SamplingParams(min_new_tokens=2), "eos_token_id": 3},
         {"sampling": SamplingParams(processors=[LogitsProcessor()])},
     ],
-    ids=str,
+    ids=lambda other: ",".join(other),
 )
 def test_what_asks_the_host_is_decoded_by_turns(other, monkeypatch):
     monkeypatch.setattr(LogitsProcessor, "__call__", lambda self, ids, scores: scores)

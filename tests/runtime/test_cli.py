@@ -35,11 +35,11 @@ unwanted = {unwanted!r} & set(sys.modules)
 assert not unwanted, unwanted
 sys.exit(status)
 """
-MODELS = {"torch", "transformers"}
-EVERYTHING = MODELS | {"sympy", "flint", "matplotlib"}
+MODELS = ("torch", "transformers")  # ordered, or each process would name its tests otherwise
+EVERYTHING = (*MODELS, "sympy", "flint", "matplotlib")
 
 
-def start(arguments, *, blocked=(), unwanted=frozenset(), **options) -> subprocess.Popen:
+def start(arguments, *, blocked=(), unwanted=(), **options) -> subprocess.Popen:
     code = START.format(
         blocked=list(blocked), arguments=list(arguments), unwanted=set(unwanted) - set(blocked)
     )

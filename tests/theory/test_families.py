@@ -705,3 +705,8 @@ def test_bad_input_is_refused_and_named():
             divergence.between([0.5, 0.5], [1.0])
     with pytest.raises(TypeError, match="abstract"):
         Divergence()
+
+
+def test_a_probability_whose_half_is_nothing_costs_nothing():
+    # q = 0 for half of the smallest float, which rounds to 0, is no exclusion
+    assert JensenShannon().between([5e-324, 1.0], [0.0, 1.0]) == 0

@@ -134,7 +134,7 @@ def _table(summary: Mapping[str, Any]) -> str:
     rows = [
         f"Over {summary['prompts']} prompts; in brackets 95 % intervals.\n",
         "| arm | prompts, strict % | instructions, strict % | instructions, loose % "
-        "| less than plain, points | acceptance | block efficiency | TV per token "
+        "| loose, minus plain, points | acceptance | block efficiency | TV per token "
         "| KL bound per token | tokens per answer | cut short |",
         "|---|---|---|---|---|--:|--:|--:|--:|--:|--:|",
     ]

@@ -39,8 +39,9 @@ def quality(summary: Mapping[str, Any]) -> Any:
     figure, (left, right) = plt.subplots(
         1, 2, figsize=(8.4, 3.8), sharey=True, layout="constrained"
     )
+    told = set()
     for arm, found in summary["arms"].items():
-        family = arm.split()[0]
+        family, _, delta = arm.partition(" ")
         look = LOOKS["speculative" if family == PLAIN else family]
         value, low, high = (100 * found[METRIC][name] for name in ("value", "low", "high"))
         for side, place in ((left, "block_efficiency"), (right, "total_variation_per_token")):
@@ -52,11 +53,12 @@ def quality(summary: Mapping[str, Any]) -> Any:
                 color=look.colour,
                 markersize=5,
                 linewidth=0.8,
-                label=arm if side is left else None,
+                label=None if family in told else family + ", by delta" * bool(delta),
             )
-            if family == "cactus":
+            told.add(family)
+            if delta:
                 side.annotate(
-                    arm.split()[1],
+                    delta,
                     (found[place], value),
                     textcoords="offset points",
                     xytext=(4, 4),
@@ -67,5 +69,5 @@ def quality(summary: Mapping[str, Any]) -> Any:
     right.set_xlabel("TV of the emitted laws, per token")
     for side in (left, right):
         side.grid(alpha=0.3)
-    figure.legend(loc="outside lower center", ncols=6, fontsize=7, frameon=False)
+    figure.legend(loc="outside lower center", ncols=7, fontsize=7, frameon=False)
     return left, right

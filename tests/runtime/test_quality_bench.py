@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -102,6 +103,14 @@ def test_more_prompts_may_be_asked_for_later_and_other_settings_may_not(run, cap
     with pytest.raises(SystemExit, match="2"):
         run("folder", "--temperature", "0.5")
     assert "temperature=0.6 (not 0.5)" in capsys.readouterr().err
+
+
+def test_what_the_checks_need_is_named_before_any_work(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "langdetect", None)
+    with pytest.raises(SystemExit, match="2"):
+        command.main([str(tmp_path / "run"), *OPTIONS])
+    assert "pip install 'cactus-speculative[lm-eval]'" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_line_cut_short_is_named(tmp_path):

@@ -161,10 +161,10 @@ class Decoder:
     def _stage(self, *, rows: int, slots: int) -> Stage:
         """The one that is kept, if it suits, or a new one; it is kept again when a batch ends."""
         kept, self._kept = self._kept, None
-        if kept is not None and kept.suits(self.target, rows=rows, slots=slots):
+        if kept is not None and kept.suits(self.target, self.draft, rows=rows, slots=slots):
             return kept
         drafter = self._drafter(rows=rows, slots=slots)
-        return Stage(self.target, drafter, rows=rows, slots=slots)
+        return Stage(self.target, self.draft, drafter, rows=rows, slots=slots)
 
     def _keep(self, stage: Stage) -> None:
         self._kept = stage

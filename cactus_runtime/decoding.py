@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from cactus_runtime.context import NonFiniteLogitsError
 from cactus_runtime.device import to_device
 from cactus_runtime.drafting import BatchDrafter, Drafts
 from cactus_runtime.judging import judge, needs_host
+from cactus_runtime.proposal import Drafter
 from cactus_runtime.random import Purpose
 from cactus_runtime.row import Outcome, Row, distinct
 from cactus_runtime.static_context import open_context
@@ -30,8 +32,9 @@ class Stage:
     Parameters
     ----------
     target : PreTrainedModel
+    draft : PreTrainedModel, Drafter or None
     drafter : BatchDrafter
-        With caches of as many rows and slots.
+        By which the draft proposes, with caches of as many rows and slots.
     rows : int
         Decoded together at most.
     slots : int
@@ -39,21 +42,40 @@ class Stage:
     """
 
     def __init__(
-        self, target: PreTrainedModel, drafter: BatchDrafter, *, rows: int, slots: int
+        self,
+        target: PreTrainedModel,
+        draft: PreTrainedModel | Drafter | None,
+        drafter: BatchDrafter,
+        *,
+        rows: int,
+        slots: int,
     ) -> None:
         self.target = open_context(target, rows=rows, slots=slots)
         self.drafter = drafter
         self.programs = open_programs(self.target, drafter)
         self._rows, self._slots = rows, slots
-        self._kind = target.dtype, target.device
+        self._models = _as_they_stand(target, draft)
 
-    def suits(self, target: PreTrainedModel, *, rows: int, slots: int) -> bool:
+    def suits(
+        self,
+        target: PreTrainedModel,
+        draft: PreTrainedModel | Drafter | None,
+        *,
+        rows: int,
+        slots: int,
+    ) -> bool:
         """Whether it would do for another batch of these models, without much idle room.
 
         The passes of a static context look at all slots.
         """
         fits = rows == self._rows and slots <= self._slots <= 2 * slots + _SPARE_SLOTS
-        return fits and self._kind == (target.dtype, target.device)
+        return fits and self._models == _as_they_stand(target, draft)
+
+
+def _as_they_stand(*models: Any) -> list[tuple[Any, ...]]:
+    """What caches were made for: these objects, of these types and on these devices."""
+    traits = ("dtype", "device")
+    return [(id(model), *(getattr(model, trait, None) for trait in traits)) for model in models]
 
 
 class BatchDecoding(Iterator[tuple[int, Token]]):

@@ -39,7 +39,7 @@ def run(tmp_path, monkeypatch):
     monkeypatch.setattr(command, "_RECORDED_TOKENS", 1)  # fewer laws to match rates on
     prompts = tmp_path / "prompts.jsonl"
     lines = [
-        {"key": key, "prompt": word, "instruction_id_list": [], "kwargs": []}
+        {"key": key, "prompt": word, "instruction_id_list": ["any"], "kwargs": [{}]}
         for key, word in enumerate(WORDS)
     ]
     prompts.write_text("\n".join(map(json.dumps, lines)))
@@ -115,17 +115,77 @@ def test_what_the_checks_need_is_named_before_any_work(tmp_path, monkeypatch, ca
 
 def test_a_line_cut_short_is_named(tmp_path):
     path = tmp_path / "answers.jsonl"
-    path.write_text('{"arm": "plain", "key": 1}\n{"arm": "pl')
+    whole = {"arm": "plain", "key": 1, "asked": "", "answer": "", "rule": ""}
+    path.write_text(json.dumps(whole) + '\n{"arm": "pl')
     with pytest.raises(ValueError, match=r"line 2 of .* must be an answer"):
         list(answers.read_answers(path))
 
 
-@pytest.mark.parametrize("text", ["", "no json", '{"key": 1, "prompt": "dog:"}', "[1]"])
-def test_a_file_of_anything_else_holds_no_prompts(tmp_path, text):
+PROMPT = {"key": 1, "prompt": "dog:\u2028cat", "instruction_id_list": ["any"], "kwargs": [{}]}
+
+
+def test_a_prompt_may_hold_any_line_end_but_that_of_its_file(tmp_path):
+    path = tmp_path / "prompts.jsonl"
+    path.write_text(json.dumps(PROMPT, ensure_ascii=False) + "\n", encoding="utf-8")
+    assert load_prompts(path) == [PROMPT]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "got none"),
+        ("no json", "line 1"),
+        ("[1]", "an object with key, prompt"),
+        (json.dumps({"key": 1, "prompt": "dog:"}), "an object with key, prompt"),
+        (json.dumps(PROMPT) + "\n" + json.dumps(PROMPT), "line 2.*key 1 was there before"),
+        (json.dumps(PROMPT | {"key": "a"}), "an integer >= 0, got 'a'"),
+        (json.dumps(PROMPT | {"prompt": ""}), "a text, got ''"),
+        (json.dumps(PROMPT | {"kwargs": []}), "kwargs for each"),
+    ],
+)
+def test_a_file_of_anything_else_holds_no_prompts(tmp_path, text, told):
     path = tmp_path / "prompts.jsonl"
     path.write_text(text)
-    with pytest.raises(ValueError, match="must hold IFEval prompts"):
+    with pytest.raises(ValueError, match=told):
         load_prompts(path)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--limit", "-1"], "limit must be at least 1, got -1"),
+        (["--drafts", "0"], "drafts must be at least 1, got 0"),
+        (["--match", "nan"], "match must be numbers"),
+        (["--deltas", "0.1", "0.10000001"], "deltas must differ"),
+        (["--target", "nonesuch"], "nonesuch"),
+        (["--max-new-tokens", "99999"], "99999"),
+    ],
+)
+def test_a_wrong_option_spoils_no_folder(run, capsys, options, told):
+    with pytest.raises(SystemExit, match="2"):
+        run("folder", *options)
+    assert told in capsys.readouterr().err
+    assert run("folder", "--limit", "1") == 0
+
+
+def test_answers_to_another_prompt_or_by_another_rule_are_not_taken(run, capsys):
+    assert run("folder", "--limit", "1") == 0
+    path = run.folder / "folder" / "answers.jsonl"
+    whole = path.read_text()
+    prompts = run.folder / "prompts.jsonl"
+    asked = prompts.read_text()
+    prompts.write_text(asked.replace("dog:", "cat:"))
+    with pytest.raises(SystemExit, match="2"):
+        run("folder")
+    assert "an answer to another prompt of key 0" in capsys.readouterr().err
+    prompts.write_text(asked)
+    path.write_text(whole.replace("Cactus(delta=0.1)", "Cactus(delta=0.2)"))
+    with pytest.raises(SystemExit, match="2"):
+        run("folder")
+    assert "answers of 'cactus 0.1' by Cactus(delta=0.2)" in capsys.readouterr().err
+    path.write_text(whole.rstrip("\n"))  # cut between a line and its end
+    assert run("folder", "--limit", "2") == 0
+    assert path.read_text().startswith(whole)
 
 
 @pytest.mark.parametrize("delta", [0.05, 0.5])

@@ -4,12 +4,11 @@ import gc
 import weakref
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cactus_runtime import Decoder, Request, decoding
-from cactus_runtime.drafting import NoDrafts
+from cactus_runtime.drafting import ModelDrafts
 from cactus_theory import Cactus
 
 
@@ -50,13 +49,25 @@ def test_a_longer_request_or_a_much_shorter_one_opens_its_own(random_model, open
     assert opened[1] > opened[0]
 
 
-def test_idle_room_is_bounded(random_model):
-    stage = decoding.Stage(random_model(0), NoDrafts(torch.device("cpu")), rows=1, slots=2000)
-    assert stage.suits(random_model(0), rows=1, slots=1999)
-    assert not stage.suits(random_model(0), rows=1, slots=800)
-    assert not stage.suits(random_model(0), rows=1, slots=2001)
-    assert not stage.suits(random_model(0), rows=2, slots=1999)
-    assert not stage.suits(random_model(0).double(), rows=1, slots=1999)
+def test_idle_room_is_bounded_and_models_must_be_as_they_were(random_model):
+    target, draft = random_model(0), random_model(1)
+    drafts = ModelDrafts(draft, rows=1, slots=2000, vocabulary=7)
+    stage = decoding.Stage(target, draft, drafts, rows=1, slots=2000)
+    assert stage.suits(target, draft, rows=1, slots=1999)
+    for rows, slots in ((1, 800), (1, 2001), (2, 1999)):
+        assert not stage.suits(target, draft, rows=rows, slots=slots)
+    assert not stage.suits(random_model(0), draft, rows=1, slots=1999)
+    assert not stage.suits(target, None, rows=1, slots=1999)
+    assert not stage.suits(target, draft.double(), rows=1, slots=1999)
+
+
+def test_another_model_put_in_a_decoder_decodes(random_model):
+    decoder = Decoder(random_model(0), draft=random_model(1))
+    decoder.stream(request(1)).finish()
+    decoder.target, decoder.draft = random_model(5), None
+    found = decoder.stream(request(1)).finish()
+    assert found.tokens == Decoder(random_model(5)).stream(request(1)).finish().tokens
+    assert not found.verdicts
 
 
 def test_texts_under_way_at_once_do_not_share_caches(random_pair, opened):

@@ -24,6 +24,7 @@ from cactus_runtime.models import ModelNotFoundError
 from cactus_runtime.pairs import Pair
 from cactus_runtime.recording import record_laws
 from cactus_runtime.sampling import SamplingParams
+from cactus_theory._validate import LARGEST_BUDGET
 from cactus_theory.recording import load_laws
 
 _RECORDED_PROMPTS, _RECORDED_TOKENS = 16, 24
@@ -33,6 +34,15 @@ _FREE = ("folder", "prompts", "limit", "batch_size", "device", "report")  # may 
 def main(arguments: list[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
+    for name in ("limit", "drafts", "batch_size", "max_new_tokens"):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            parser.error(f"{name} must be at least 1, got {value}")
+    for name, deltas in (("deltas", options.deltas), ("match", [options.match])):
+        if not all(0 <= delta <= LARGEST_BUDGET for delta in deltas):
+            parser.error(f"{name} must be numbers in [0, {LARGEST_BUDGET:g}], got {deltas}")
+    if len({f"{delta:g}" for delta in options.deltas}) < len(options.deltas):
+        parser.error(f"deltas must differ in six digits, got {options.deltas}")
     try:
         _run(options)
     except KeyboardInterrupt:
@@ -47,9 +57,11 @@ def _run(options: argparse.Namespace) -> None:
     checks = ifeval_checks()
     prompts = load_prompts(options.prompts)[: options.limit]
     folder: Path = options.folder
-    folder.mkdir(parents=True, exist_ok=True)
-    _keep_settings(folder / "settings.json", options)
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"folder must be a folder or new, got the file {folder}")
     answers = folder / "answers.jsonl"
+    if _has_answers(answers):
+        _check_settings(folder / "settings.json", options)
     if not options.report:
         _answer(answers, prompts, options)
     by_key = {prompt["key"]: prompt for prompt in prompts}
@@ -67,8 +79,11 @@ def _answer(path: Path, prompts: Sequence[Mapping[str, Any]], options: argparse.
     sampling = SamplingParams(
         temperature=options.temperature, top_k=options.top_k, top_p=options.top_p
     )
-    arms = _arms(path.with_name("laws.npz"), decoder, prompts, sampling, options)
     settings = Settings(options.drafts, options.max_new_tokens, sampling, options.seed)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    arms = _arms(path.with_name("laws.npz"), decoder, prompts, sampling, options)
+    asked = json.dumps(_settings(options), indent=1)
+    path.with_name("settings.json").write_text(asked + "\n", encoding="utf-8")
     write_answers(path, decoder, prompts, arms, settings, batch_size=options.batch_size)
 
 
@@ -94,7 +109,7 @@ def _arms(
     options: argparse.Namespace,
 ) -> dict[str, Arm]:
     """The arms, by laws recorded once and then read from the file, so that they stay the same."""
-    if not path.exists():
+    if not path.exists() or not _has_answers(path.with_name("answers.jsonl")):
         tokenizer: Any = decoder.tokenizer
         draft: Any = decoder.draft
         read = [chat_ids(tokenizer, prompt["prompt"]) for prompt in prompts[:_RECORDED_PROMPTS]]
@@ -109,13 +124,18 @@ def _settings(options: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in vars(options).items() if name not in _FREE}
 
 
-def _keep_settings(path: Path, options: argparse.Namespace) -> None:
+def _has_answers(path: Path) -> bool:
+    """Whether there is anything that binds the next run."""
+    return path.exists() and path.stat().st_size > 0
+
+
+def _check_settings(path: Path, options: argparse.Namespace) -> None:
     """Answers of unlike settings do not belong in one file."""
     asked = _settings(options)
-    if not path.exists():
-        path.write_text(json.dumps(asked, indent=1) + "\n", encoding="utf-8")
-        return
-    held = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        held = dict(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path} must hold the settings of its answers: {error}") from error
     wrong = [name for name in asked if held.get(name) != asked[name]]
     if wrong:
         told = ", ".join(f"{name}={held.get(name)!r} (not {asked[name]!r})" for name in wrong)

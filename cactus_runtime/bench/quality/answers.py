@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -58,13 +59,14 @@ def write_answers(
     """Add to the file what is missing; Ctrl-C loses no more than the answers under way."""
     tokenizer: Any = decoder.tokenizer
     jobs = [(name, prompt) for prompt in prompts for name in arms]
-    done = {(line["arm"], line["key"]) for line in read_answers(path)}
-    done &= {(name, prompt["key"]) for name, prompt in jobs}
+    done = _done(path, prompts, arms)
     columns = (TextColumn("answers"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with (
         path.open("a", encoding="utf-8") as file,
         Progress(*columns, console=Console(stderr=True)) as progress,
     ):
+        if file.tell() and not path.read_bytes().endswith(b"\n"):
+            file.write("\n")  # which a fall of the machine took
         task = progress.add_task("answers", total=len(jobs), completed=len(done))
         step = _PROMPTS_AT_ONCE * len(arms)
         for start in range(0, len(jobs), step):
@@ -81,10 +83,39 @@ def write_answers(
             ]
             for index, result in decoder.batch(requests, batch_size=batch_size).completed():
                 name, prompt = some[index]
-                line = {"arm": name, "key": prompt["key"], "answer": result.text}
+                line = {"arm": name, "key": prompt["key"], "asked": digest(prompt)}
+                line["answer"] = result.text
                 file.write(json.dumps(line | result.sums()) + "\n")
                 file.flush()
                 progress.advance(task)
+
+
+def digest(prompt: Mapping[str, Any]) -> str:
+    """By which an answer knows its prompt.
+
+    Examples
+    --------
+    >>> digest({"prompt": "dog:"}) == digest({"prompt": "dog:", "key": 1}) != digest({"prompt": ""})
+    True
+    """
+    return blake2b(prompt["prompt"].encode(), digest_size=8).hexdigest()
+
+
+def _done(
+    path: Path, prompts: Sequence[Mapping[str, Any]], arms: Mapping[str, Arm]
+) -> set[tuple[str, int]]:
+    """Arm and key of what is answered, if by these arms and to these prompts."""
+    asked = {prompt["key"]: digest(prompt) for prompt in prompts}
+    done = set()
+    for line in read_answers(path):
+        name, key = line["arm"], line["key"]
+        if name not in arms or line["rule"] != str(arms[name].rule):
+            raise ValueError(f"{path} has answers of {name!r} by {line['rule']}, not asked for now")
+        if key in asked and line["asked"] != asked[key]:
+            raise ValueError(f"{path} has an answer to another prompt of key {key}")
+        if key in asked:
+            done.add((name, key))
+    return done
 
 
 def read_answers(path: Path) -> Iterator[dict[str, Any]]:
@@ -97,10 +128,11 @@ def read_answers(path: Path) -> Iterator[dict[str, Any]]:
     """
     if not path.exists():
         return
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    lines = path.read_bytes().split(b"\n")
+    for number, line in enumerate(lines if lines[-1] else lines[:-1], start=1):
         try:
             found = json.loads(line)
-            _ = found["arm"], found["key"]
+            hash((found["arm"], found["key"])), found["asked"], found["answer"], found["rule"]
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(
                 f"line {number} of {path} must be an answer; remove it if it was cut short"

@@ -105,4 +105,6 @@ def place(arm: str) -> tuple[int, float]:
     ['plain', 'cactus 0.5', 'cactus 10', 'clamp']
     """
     family, _, delta = arm.partition(" ")
+    if family not in _ORDER:
+        raise ValueError(f"arm must begin with one of {', '.join(_ORDER)}, got {arm!r}")
     return _ORDER.index(family), float(delta or 0)

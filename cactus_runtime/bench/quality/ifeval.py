@@ -32,14 +32,36 @@ def load_prompts(path: str | Path | None = None) -> list[dict[str, Any]]:
         except ModuleNotFoundError as error:
             raise ModuleNotFoundError(f"the hub's prompts need datasets: {INSTALL}") from error
         return [dict(row) for row in load_dataset("google/IFEval", split="train")]
-    lines = Path(path).read_text(encoding="utf-8").splitlines()
-    try:
-        prompts = [json.loads(line) for line in lines if line.strip()]
-        if not prompts or not all(field in prompt for prompt in prompts for field in FIELDS):
-            raise ValueError(f"every line must have {', '.join(FIELDS)}")
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{path} must hold IFEval prompts as JSON lines: {error}") from error
-    return prompts
+    lines = Path(path).read_text(encoding="utf-8").split("\n")  # texts may hold other line ends
+    prompts: dict[int, dict[str, Any]] = {}
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            prompt = json.loads(line)
+            _check(prompt)
+            if prompt["key"] in prompts:
+                raise ValueError(f"key {prompt['key']} was there before")
+        except ValueError as error:
+            raise ValueError(
+                f"line {number} of {path} must be an IFEval prompt: {error}"
+            ) from error
+        prompts[prompt["key"]] = prompt
+    if not prompts:
+        raise ValueError(f"{path} must hold IFEval prompts, one JSON object a line, got none")
+    return list(prompts.values())
+
+
+def _check(prompt: Any) -> None:
+    if not isinstance(prompt, dict) or not all(field in prompt for field in FIELDS):
+        raise ValueError(f"it must be an object with {', '.join(FIELDS)}")
+    key, text, names, options = (prompt[field] for field in FIELDS)
+    if isinstance(key, bool) or not isinstance(key, int) or key < 0:
+        raise ValueError(f"its key must be an integer >= 0, got {key!r}")
+    if not isinstance(text, str) or not text:
+        raise ValueError(f"its prompt must be a text, got {text!r}")
+    if not names or not isinstance(options, list) or len(options) != len(names):
+        raise ValueError("it must have instructions, and kwargs for each")
 
 
 def ifeval_checks() -> Callable[[Mapping[str, Any], str], dict[str, Sequence[bool]]]:
@@ -64,7 +86,12 @@ def ifeval_checks() -> Callable[[Mapping[str, Any], str], dict[str, Sequence[boo
     DetectorFactory.seed = 0
 
     def checks(prompt: Mapping[str, Any], answer: str) -> dict[str, Sequence[bool]]:
-        found = process_results(prompt, [answer])
+        try:
+            found = process_results(prompt, [answer])
+        except (KeyError, IndexError, TypeError) as error:
+            raise ValueError(
+                f"lm_eval cannot check the prompt {prompt['key']}: {error!r}"
+            ) from error
         return {name: kept if isinstance(kept, list) else [kept] for name, kept in found.items()}
 
     return checks

@@ -75,7 +75,7 @@ def test_texts_under_way_at_once_do_not_share_caches(random_pair, opened):
     alone = [decoder.stream(request(seed)).finish().tokens for seed in (1, 2)]
     first, second = decoder.stream(request(1)), decoder.stream(request(2))
     for _ in range(12):
-        next(first), next(second)
+        _ = next(first), next(second)
     assert [x.finish().tokens for x in (first, second)] == alone
     assert len(opened) == 2
 

@@ -132,7 +132,7 @@ def read_answers(path: Path) -> Iterator[dict[str, Any]]:
     for number, line in enumerate(lines if lines[-1] else lines[:-1], start=1):
         try:
             found = json.loads(line)
-            hash((found["arm"], found["key"])), found["asked"], found["answer"], found["rule"]
+            hash(tuple(found[name] for name in ("arm", "key", "asked", "answer", "rule")))
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(
                 f"line {number} of {path} must be an answer; remove it if it was cut short"

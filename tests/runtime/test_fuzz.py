@@ -1,6 +1,6 @@
 """Random configurations on random models, and what must hold of every one of them.
 
-CACTUS_FUZZ_CASES says how many requests are decoded, each alone and in a batch; default 400.
+CACTUS_FUZZ_CASES says how many requests are decoded, each alone and in a batch; default 2000.
 """
 
 import functools
@@ -27,7 +27,7 @@ from cactus_theory import (
     TypicalAcceptance,
 )
 
-CASES = int(os.environ.get("CACTUS_FUZZ_CASES", "400"))
+CASES = int(os.environ.get("CACTUS_FUZZ_CASES", "2000"))
 CHUNKS = 8
 LETTERS = "abcdefghijkl"
 # In float64, batch shapes move a law by about 1e-15: a uniform in that gap is not to be feared.
@@ -207,11 +207,10 @@ def check_account(request, result):
         assert 0 <= verdict.target_prob <= 1
         assert 0 <= verdict.total_variation <= 1 + CLOSE
         assert verdict.kl_bound >= 0
-        if request.rule == SpeculativeSampling() or 0 in (
-            request.max_kl,
-            request.max_total_variation,
-        ):
+        if request.rule == SpeculativeSampling():
             assert verdict.total_variation == verdict.kl_bound == 0
+        elif 0 in (request.max_kl, request.max_total_variation):  # one is 0 by the sums above
+            assert max(verdict.total_variation, verdict.kl_bound) < 1e-14  # a few roundings of 1
     assert all(not rate < 0 and not rate > 1 for rate in result.acceptance_by_position)
 
 

@@ -31,6 +31,8 @@ from cactus_runtime.verification import (
 )
 from cactus_theory.rules import Rule
 
+_KEPT = 16  # programs
+
 
 class Judged(NamedTuple):
     """Outcomes of a block's rows, and by what non-finite logits among them are known."""
@@ -41,7 +43,7 @@ class Judged(NamedTuple):
 
 
 class BlockPrograms:
-    """The programs that the blocks of one batch have asked for so far.
+    """The programs that blocks have asked for last; each may hold a graph, so they are not many.
 
     Parameters
     ----------
@@ -82,6 +84,7 @@ class BlockPrograms:
         if reads_one_number(key[0]):
             program = BlockProgram(self._target, self._drafter, *key)
         self._programs.append((key, program))
+        del self._programs[:-_KEPT]
         return program
 
 

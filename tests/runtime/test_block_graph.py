@@ -262,6 +262,18 @@ def test_every_rule_sampling_and_draft_length_has_its_own_program():
     assert len(batch._programs._programs) == 4
 
 
+def test_programs_not_asked_for_any_more_are_let_go(monkeypatch):
+    monkeypatch.setattr(block_graph, "_KEPT", 2)
+    options = [{}, {"rule": Cactus(0.9)}, {"sampling": SamplingParams(top_k=2)}, {}]
+    requests = [one for some in options for one in requests_alike(1, **some)]
+    wanted, _ = decoded(alike(), requests, 1)
+    with programs():
+        batch = batch_of(requests, batch_size=1)
+        found = [told(result) for result in batch.finish()]
+    assert [one[:4] for one in found] == [other[:4] for other in wanted]
+    assert len(batch._programs._programs) == 2
+
+
 def test_a_program_drafts_no_more_than_its_rows_may():
     with programs():
         batch = batch_of(requests_alike(2, num_draft_tokens=40, max_new_tokens=6, rule=Cactus(0)))

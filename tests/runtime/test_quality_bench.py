@@ -175,9 +175,10 @@ def test_answers_to_another_prompt_or_by_another_rule_are_not_taken(run, capsys)
     prompts = run.folder / "prompts.jsonl"
     asked = prompts.read_text()
     prompts.write_text(asked.replace("dog:", "cat:"))
-    with pytest.raises(SystemExit, match="2"):
-        run("folder")
-    assert "an answer to another prompt of key 0" in capsys.readouterr().err
+    for options in ([], ["--report"]):
+        with pytest.raises(SystemExit, match="2"):
+            run("folder", *options)
+        assert "an answer to another prompt of key 0" in capsys.readouterr().err
     prompts.write_text(asked)
     path.write_text(whole.replace("Cactus(delta=0.1)", "Cactus(delta=0.2)"))
     with pytest.raises(SystemExit, match="2"):

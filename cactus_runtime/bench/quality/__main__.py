@@ -14,7 +14,7 @@ import torch
 from transformers import PreTrainedModel
 
 from cactus_runtime.bench.models import chat_ids, without_layers
-from cactus_runtime.bench.quality.answers import Settings, read_answers, write_answers
+from cactus_runtime.bench.quality.answers import Settings, answers_to, write_answers
 from cactus_runtime.bench.quality.arms import Arm, all_arms
 from cactus_runtime.bench.quality.ifeval import ifeval_checks, load_prompts
 from cactus_runtime.bench.quality.picture import quality
@@ -65,7 +65,7 @@ def _run(options: argparse.Namespace) -> None:
     if not options.report:
         _answer(answers, prompts, options)
     by_key = {prompt["key"]: prompt for prompt in prompts}
-    lines = [line for line in read_answers(answers) if line["key"] in by_key]
+    lines = list(answers_to(prompts, answers))
     summary = summarise(lines, lambda line: checks(by_key[line["key"]], line["answer"]))
     result = json.dumps({"settings": _settings(options), **_finite(summary)}, indent=1)
     (folder / "results.json").write_text(result + "\n", encoding="utf-8")

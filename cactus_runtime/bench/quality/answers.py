@@ -104,18 +104,31 @@ def digest(prompt: Mapping[str, Any]) -> str:
 def _done(
     path: Path, prompts: Sequence[Mapping[str, Any]], arms: Mapping[str, Arm]
 ) -> set[tuple[str, int]]:
-    """Arm and key of what is answered, if by these arms and to these prompts."""
-    asked = {prompt["key"]: digest(prompt) for prompt in prompts}
+    """Arm and key of what is answered, if by these arms."""
     done = set()
-    for line in read_answers(path):
-        name, key = line["arm"], line["key"]
+    for line in answers_to(prompts, path):
+        name = line["arm"]
         if name not in arms or line["rule"] != str(arms[name].rule):
             raise ValueError(f"{path} has answers of {name!r} by {line['rule']}, not asked for now")
+        done.add((name, line["key"]))
+    return done
+
+
+def answers_to(prompts: Sequence[Mapping[str, Any]], path: Path) -> Iterator[dict[str, Any]]:
+    """The lines that answer these prompts.
+
+    Raises
+    ------
+    ValueError
+        If a line is not one of ours, or answers another prompt of the same key.
+    """
+    asked = {prompt["key"]: digest(prompt) for prompt in prompts}
+    for line in read_answers(path):
+        key = line["key"]
         if key in asked and line["asked"] != asked[key]:
             raise ValueError(f"{path} has an answer to another prompt of key {key}")
         if key in asked:
-            done.add((name, key))
-    return done
+            yield line
 
 
 def read_answers(path: Path) -> Iterator[dict[str, Any]]:

@@ -92,6 +92,8 @@ def test_an_interrupted_run_goes_on_to_the_same_answers(run, monkeypatch, capsys
     assert run("part") == 0
     assert (run.folder / "part" / "answers.jsonl").read_text().startswith(before)
     assert kept(run.folder / "part") == whole
+    text = (run.folder / "part" / "answers.jsonl").read_text()
+    assert text.count("\n") == len(whole)  # none was decoded twice
     assert run("part", "--report") == 0
 
 

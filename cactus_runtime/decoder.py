@@ -12,17 +12,17 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from cactus_runtime.context import check_ragged, vocabulary_size
-from cactus_runtime.decoding import BatchDecoding, Stage
 from cactus_runtime.draft_length import AdaptiveDraft
-from cactus_runtime.drafting import BatchDrafter, ModelDrafts, NoDrafts, RowDrafts
-from cactus_runtime.models import context_length, eos_token_ids, resolve
+from cactus_runtime.loop.batch import BatchDecoding, Stage
+from cactus_runtime.loop.drafting import BatchDrafter, ModelDrafts, NoDrafts, RowDrafts
+from cactus_runtime.loop.row import Row
+from cactus_runtime.models.kv_cache import check_ragged, vocabulary_size
+from cactus_runtime.models.loading import context_length, eos_token_ids, resolve
 from cactus_runtime.pairs import Pair
 from cactus_runtime.proposal import Drafter
 from cactus_runtime.request import Prompt, Request
-from cactus_runtime.row import Row
+from cactus_runtime.result.result import DecodeResult, Token
 from cactus_runtime.sampling import SamplingParams
-from cactus_runtime.statistics import DecodeResult, Token
 from cactus_theory.rules import Rule, SpeculativeSampling
 
 

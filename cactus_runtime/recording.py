@@ -12,12 +12,12 @@ from cactus_runtime.decoder import Decoder
 from cactus_runtime.pairs import Pair
 from cactus_runtime.request import Request
 from cactus_runtime.sampling import SamplingParams
-from cactus_theory.recording import RecordedLaws
+from cactus_theory.recording import Recording
 
 PROMPTS = ("dog:", "kindness:", "river:", "to run:", "music:", "bright:", "teacher:", "winter:")
 
 
-def record_laws(
+def record_distributions(
     pair: Pair,
     prompts: Sequence[str | Sequence[int]] = PROMPTS,
     *,
@@ -26,7 +26,7 @@ def record_laws(
     seed: int = 0,
     tolerance: float = 1e-5,
     name: str = "",
-) -> RecordedLaws:
+) -> Recording:
     """Let the target continue prompts, and record the laws of both models at every token.
 
     Parameters
@@ -40,13 +40,13 @@ def record_laws(
         Temperature and filters of both laws. Penalties and processors are not supported.
     seed : int
     tolerance : float
-        See `cactus_theory.recording.record_laws`.
+        See `cactus_theory.recording.compress_distributions`.
     name : str
         Of the pair, kept with the laws.
 
     Returns
     -------
-    RecordedLaws
+    Recording
         Of ``len(prompts) * tokens`` positions, prompt by prompt.
 
     Raises
@@ -57,7 +57,7 @@ def record_laws(
     Examples
     --------
     >>> from cactus_runtime.pairs import load_pair
-    >>> laws = record_laws(load_pair("tiny"), ["dog:"], tokens=5)
+    >>> laws = record_distributions(load_pair("tiny"), ["dog:"], tokens=5)
     >>> len(laws), laws.about["temperature"]
     (5, '0.7')
     """
@@ -85,7 +85,7 @@ def record_laws(
         "vocabulary": f"{draft.shape[1]}",
         "tolerance": f"{tolerance:g}",
     }
-    return cactus_theory.recording.record_laws(
+    return cactus_theory.recording.compress_distributions(
         draft=draft, target=target, tolerance=tolerance, about=about
     )
 

@@ -9,8 +9,8 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 from cactus_runtime.draft_length import AdaptiveDraft, FixedLength
-from cactus_runtime.random import Streams
 from cactus_runtime.sampling import SamplingParams
+from cactus_runtime.streams import Streams
 from cactus_theory.ledger import Ledger
 from cactus_theory.rules import Rule, SpeculativeSampling
 

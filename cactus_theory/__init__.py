@@ -6,6 +6,12 @@ Needs numpy and scipy only. Divergences are in nats unless they say otherwise.
 from cactus_theory.divergences import binary_kl as binary_kl
 from cactus_theory.divergences import kl as kl
 from cactus_theory.divergences import total_variation as total_variation
+from cactus_theory.emitted import Emission as Emission
+from cactus_theory.emitted import acceptance_rate as acceptance_rate
+from cactus_theory.emitted import block_efficiency as block_efficiency
+from cactus_theory.emitted import emission as emission
+from cactus_theory.emitted import output_distribution as output_distribution
+from cactus_theory.emitted import residual_distribution as residual_distribution
 from cactus_theory.families import KL as KL
 from cactus_theory.families import Alpha as Alpha
 from cactus_theory.families import ChiSquare as ChiSquare
@@ -18,12 +24,6 @@ from cactus_theory.inverse import delta_for_acceptance_rate as delta_for_accepta
 from cactus_theory.inverse import delta_for_kl as delta_for_kl
 from cactus_theory.inverse import delta_for_sure_acceptance as delta_for_sure_acceptance
 from cactus_theory.inverse import delta_for_total_variation as delta_for_total_variation
-from cactus_theory.laws import Emission as Emission
-from cactus_theory.laws import acceptance_rate as acceptance_rate
-from cactus_theory.laws import block_efficiency as block_efficiency
-from cactus_theory.laws import emission as emission
-from cactus_theory.laws import output_law as output_law
-from cactus_theory.laws import residual_distribution as residual_distribution
 from cactus_theory.ledger import Ledger as Ledger
 from cactus_theory.ledger import budget_stop as budget_stop
 from cactus_theory.optimum import Optimum as Optimum

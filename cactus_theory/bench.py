@@ -24,7 +24,7 @@ from scipy.optimize import brentq
 
 from cactus_theory._bench_scalar import scalar_optimum, textbook_residual
 from cactus_theory.divergences import binary_kl_of_gain
-from cactus_theory.laws import output_law
+from cactus_theory.emitted import output_distribution
 from cactus_theory.optimum import exact_optimum
 from cactus_theory.rules import Cactus, CactusExact, Clamp, Rule, SpeculativeSampling
 
@@ -211,10 +211,13 @@ def _laws(size: int) -> Iterator[Comparison]:
     for name, rule, wanted in rules:
 
         def call(rule: Rule = rule) -> np.ndarray:
-            return output_law(rule, draft=draft, target=target)
+            return output_distribution(rule, draft=draft, target=target)
 
         yield Comparison(
-            f"{name}-law-to-argsort", Side(f"output_law of {rule}", size, call), argsort, wanted
+            f"{name}-law-to-argsort",
+            Side(f"output_distribution of {rule}", size, call),
+            argsort,
+            wanted,
         )
 
 

@@ -4,7 +4,7 @@ Knows rule families as callables from delta to a `CandidateRule`. `delta` is the
 candidate; that the functions below must ask what it does to the emitted law is exactly because it
 does not bound it.
 
-All of it rests on monotonicity. In the notation of `cactus_theory.laws`, with t = p/q,
+All of it rests on monotonicity. In the notation of `cactus_theory.emitted`, with t = p/q,
 Z(c) = sum_x q(x) [c - t(x)]_+ and w(n) = p(n) - g(n) for a token that may be rejected,
 
     out = min(p, g) on p > q,    out(x) = p(x) + q(x) sum_n w(n) [c_n - t(x)]_+ / Z(c_n) elsewhere.
@@ -38,7 +38,7 @@ import numpy as np
 from cactus_theory import _validate
 from cactus_theory.divergences import binary_kl
 from cactus_theory.divergences import kl as kl_divergence
-from cactus_theory.laws import emission, output_law
+from cactus_theory.emitted import emission, output_distribution
 from cactus_theory.rules import Cactus, CactusExact, CandidateRule, Rule
 
 RuleFamily = Callable[[float], CandidateRule]
@@ -217,14 +217,14 @@ def delta_for_kl(kl: float, rule_type: RuleFamily, *, draft: Any, target: Any) -
     Examples
     --------
     >>> delta = delta_for_kl(0.02, Cactus, draft=[0.75, 0.25], target=[0.5, 0.5])
-    >>> law = output_law(Cactus(delta), draft=[0.75, 0.25], target=[0.5, 0.5])
+    >>> law = output_distribution(Cactus(delta), draft=[0.75, 0.25], target=[0.5, 0.5])
     >>> round(float(kl_divergence(law, [0.5, 0.5])), 9)
     0.02
     """
     draft, target = _validate.law_pair(draft=draft, target=target)
 
     def mean_divergence(delta: float) -> float:
-        law = output_law(rule_type(delta), draft=draft, target=target)
+        law = output_distribution(rule_type(delta), draft=draft, target=target)
         return float(kl_divergence(law, target).mean())
 
     return _crossing(mean_divergence, "kl", kl)[0]

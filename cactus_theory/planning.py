@@ -14,7 +14,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from cactus_theory import _validate
-from cactus_theory.laws import block_efficiency
+from cactus_theory.emitted import block_efficiency
 
 VerifyCost = float | Sequence[float] | np.ndarray | Callable[[int], float]
 

@@ -15,7 +15,7 @@ from cactus_theory import _validate
 from cactus_theory._looks import LOOKS
 from cactus_theory.curves import Curve
 from cactus_theory.divergences import binary_kl
-from cactus_theory.laws import output_law
+from cactus_theory.emitted import output_distribution
 from cactus_theory.optimum import exact_optimum, second_order_optimum
 from cactus_theory.rules import CactusSafe, Rule
 
@@ -190,7 +190,7 @@ def laws(rule: Rule, *, draft: Any, target: Any, tokens: int = 12, axes: Any = N
     [0.7, 0.3, 0.5, 0.5]
     """
     draft, target = _validate.law_pair(draft=draft, target=target)
-    emitted = output_law(rule, draft=draft, target=target)
+    emitted = output_distribution(rule, draft=draft, target=target)
     shown = np.argsort(-np.maximum(draft, target), kind="stable")[:tokens]
     axes = _single(axes)
     bars = (("draft p", draft, "#E69F00"), ("target q", target, "#0072B2"))

@@ -34,7 +34,7 @@ class RecordingErrors:
 
     Examples
     --------
-    >>> laws = record_laws(draft=[0.5, 0.4, 0.1], target=[0.4, 0.5, 0.1], tolerance=0.2)
+    >>> laws = compress_distributions(draft=[0.5, 0.4, 0.1], target=[0.4, 0.5, 0.1], tolerance=0.2)
     >>> laws.errors.acceptance_rate
     array([0.1])
     """
@@ -46,11 +46,11 @@ class RecordingErrors:
 
 
 @dataclass(frozen=True)
-class RecordedLaws:
+class Recording:
     r"""Laws of draft and target at N positions: their K most probable tokens, the rest merged.
 
-    Made by `record_laws` or `load_laws`. A column is a token; the last three are merged ones: all
-    that were left out with q = 0, with p > q > 0, and with p <= q. So both arrays hold laws, and
+    Made by `compress_distributions` or `load_recording`. A column is a token; the last three are
+    merged ones: all that were left out with q = 0, with p > q > 0, and with p <= q. So both arrays hold laws, and
     every function of `draft` and `target` takes them as they are.
 
     Attributes
@@ -84,7 +84,7 @@ class RecordedLaws:
     --------
     >>> from cactus_theory import Cactus, acceptance_rate
     >>> p, q = [0.6, 0.3, 0.08, 0.02], [0.3, 0.6, 0.04, 0.06]
-    >>> laws = record_laws(draft=p, target=q, tolerance=0.1)
+    >>> laws = compress_distributions(draft=p, target=q, tolerance=0.1)
     >>> laws.tokens, laws.draft.round(2)
     (array([[0, 1]]), array([[0.6 , 0.3 , 0.  , 0.08, 0.02]]))
     >>> rates = [acceptance_rate(Cactus(0.1), draft=a, target=b)
@@ -114,7 +114,7 @@ class RecordedLaws:
         return RecordingErrors(lost_p, lost_p, lost_kl, kl)
 
     def save(self, path: str | Path) -> None:
-        """Write a compressed .npz file that `load_laws` reads.
+        """Write a compressed .npz file that `load_recording` reads.
 
         Parameters
         ----------
@@ -134,13 +134,13 @@ class RecordedLaws:
             np.savez_compressed(file, header=np.array(header), **arrays)
 
 
-def record_laws(
+def compress_distributions(
     *,
     draft: Any,
     target: Any,
     tolerance: float = 1e-5,
     about: Mapping[str, str] | None = None,
-) -> RecordedLaws:
+) -> Recording:
     """Keep as many of the most probable tokens as `tolerance` asks for, and merge the others.
 
     Parameters
@@ -148,13 +148,13 @@ def record_laws(
     draft, target : array_like, shape (N, V) or (V,)
         Laws p and q at N positions.
     tolerance : float
-        In [0, 1): the most that P, Q and k of `RecordedLaws` may be at a position (k in nats).
+        In [0, 1): the most that P, Q and k of `Recording` may be at a position (k in nats).
     about : mapping of str to str, optional
         Kept with the laws.
 
     Returns
     -------
-    RecordedLaws
+    Recording
 
     Raises
     ------
@@ -163,7 +163,7 @@ def record_laws(
 
     Examples
     --------
-    >>> laws = record_laws(draft=[0.5, 0.4, 0.1], target=[0.4, 0.5, 0.1], tolerance=0.0)
+    >>> laws = compress_distributions(draft=[0.5, 0.4, 0.1], target=[0.4, 0.5, 0.1], tolerance=0.0)
     >>> laws.tokens, float(laws.errors.kl[0])
     (array([[0, 1, 2]]), 0.0)
     """
@@ -177,7 +177,7 @@ def record_laws(
     positions = [_position(p, q, tolerance) for p, q in zip(draft, target, strict=True)]
     ids, remainders, left_out = zip(*positions, strict=True)
     kept = [(p[i], q[i]) for p, q, i in zip(draft, target, ids, strict=True)]
-    return RecordedLaws(
+    return Recording(
         *(
             np.column_stack([_padded([pair[side] for pair in kept], 0.0), remains])
             for side, remains in enumerate(np.moveaxis(np.array(remainders), 1, 0))
@@ -188,7 +188,7 @@ def record_laws(
     )
 
 
-def load_laws(path: str | Path | None = None) -> RecordedLaws:
+def load_recording(path: str | Path | None = None) -> Recording:
     """Read laws that were recorded; those that come with the package if no file is named.
 
     The package's are of its tiny pair: 96 positions at temperature 0.7.
@@ -199,7 +199,7 @@ def load_laws(path: str | Path | None = None) -> RecordedLaws:
 
     Returns
     -------
-    RecordedLaws
+    Recording
 
     Raises
     ------
@@ -210,7 +210,7 @@ def load_laws(path: str | Path | None = None) -> RecordedLaws:
 
     Examples
     --------
-    >>> laws = load_laws()
+    >>> laws = load_recording()
     >>> len(laws), laws.about["pair"], float(laws.errors.kl.max()) < 1e-3
     (96, 'tiny', True)
     """
@@ -220,7 +220,7 @@ def load_laws(path: str | Path | None = None) -> RecordedLaws:
     return _read(Path(path))
 
 
-def _read(path: Path) -> RecordedLaws:
+def _read(path: Path) -> Recording:
     wanted = f"{path} holds no recorded laws; `cactus record` writes them"
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
@@ -244,7 +244,7 @@ def _unpacked(
     target: np.ndarray,
     remainders: np.ndarray,
     left_out: np.ndarray,
-) -> RecordedLaws:
+) -> Recording:
     ends = np.cumsum(counts)[:-1]
     laws = [
         np.column_stack([_padded(np.split(kept.astype(np.float64), ends), 0.0), remains])
@@ -252,7 +252,7 @@ def _unpacked(
     ]
     p, q = _validate.law_pair(draft=laws[0], target=laws[1])
     p, q = (law / law.sum(axis=1, keepdims=True) for law in (p, q))  # float32 rounding
-    return RecordedLaws(p, q, _padded(np.split(tokens.astype(np.int64), ends), -1), left_out, about)
+    return Recording(p, q, _padded(np.split(tokens.astype(np.int64), ends), -1), left_out, about)
 
 
 def _position(

@@ -28,15 +28,15 @@ ALSO = {
     "cactus_theory": {
         "cactus_theory.specification": ["verify"],
         "cactus_theory.recording": [
-            "record_laws",
-            "load_laws",
-            "RecordedLaws",
+            "compress_distributions",
+            "load_recording",
+            "Recording",
             "RecordingErrors",
         ],
         "cactus_theory.curves": ["curve", "Curve"],
         "cactus_theory.plots": ["delta_curves", "pareto", "granted", "laws", "ledger", "counts"],
     },
-    "cactus_runtime": {"cactus_runtime.recording": ["record_laws"]},
+    "cactus_runtime": {"cactus_runtime.recording": ["record_distributions"]},
 }
 COLUMNS = {
     "accepts": "keeps n with chance",

@@ -1,7 +1,7 @@
 """Raising a boost moves the emitted law away from the target, at every token.
 
 Statements hold for any boosts g(n) in [q(n), 1] and any vocabulary. One boost is raised at a time,
-from g to g' >= g, both at most p(n): beyond it nothing changes. In the letters of `output_law`,
+from g to g' >= g, both at most p(n): beyond it nothing changes. As in `output_distribution`,
 
     out(x) = p(x) + q(x) sum_n w(n) [c_n - t(x)]_+ / Z(c_n)    where t = p/q <= 1,
 
@@ -16,7 +16,7 @@ from itertools import product
 from typing import Any
 
 from proofs_check.claims import Finding, claim, conclude
-from proofs_check.output_law import SHARES, rest_on_one_token, tilted_part
+from proofs_check.output_distribution import SHARES, rest_on_one_token, tilted_part
 from proofs_check.rational import Law, candidate, emitted, laws, stretched
 from proofs_check.symbolic import nonnegative, sp
 

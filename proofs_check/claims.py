@@ -34,7 +34,7 @@ SUBJECTS = (
     "budget",
     "overspend",
     "couplings",
-    "output_law",
+    "output_distribution",
     "boosts",
     "misreadings",
     "growth",

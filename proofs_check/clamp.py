@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from cactus_theory import Cactus, kl, output_law
+from cactus_theory import Cactus, kl, output_distribution
 from proofs_check.claims import Finding, claim, conclude
 from proofs_check.rational import Law, laws, overlap
 from proofs_check.symbolic import nonnegative, sp, vanishes
@@ -180,7 +180,7 @@ def one_level_saving(small: float = 0.1, large: float = 1.0) -> Finding:
     draft = noisy / noisy.sum(-1, keepdims=True)
     saved, worse = [], 0.0
     for delta in (small, large):
-        law = output_law(Cactus(delta), draft=draft, target=target)
+        law = output_distribution(Cactus(delta), draft=draft, target=target)
         level = np.where(draft > target, law, _fill(draft, target, law))
         costs = kl(law, target), kl(level / level.sum(-1, keepdims=True), target)
         saved.append(1 - costs[1].sum() / costs[0].sum())
@@ -210,7 +210,7 @@ def clamp_against_cactus(least: float = 0.005, spent: float = 1.0) -> Finding:
     target = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
     noisy = np.exp(0.8 * logits + random.normal(size=logits.shape))
     draft = noisy / noisy.sum(-1, keepdims=True)
-    law = output_law(Cactus(0.1), draft=draft, target=target)
+    law = output_distribution(Cactus(0.1), draft=draft, target=target)
     budget = spent * kl(law, target)[:, None]
     low, high = np.zeros((100, 1)), np.ones((100, 1))  # b: the lower, the more is spent
     for _ in range(40):

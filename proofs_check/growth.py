@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from cactus_theory import Cactus, CactusExact, kl, output_law
+from cactus_theory import Cactus, CactusExact, kl, output_distribution
 from proofs_check.budget import binary_kl
 from proofs_check.claims import Finding, claim, conclude
 from proofs_check.symbolic import nonnegative, sp, vanishes
@@ -192,4 +192,4 @@ def gamma_in_code(exact: float = 20.9, second: float = 9.9) -> Finding:
 def _emitted_kl(rule: Any, tokens: int, q0: float) -> float:
     target = np.append(np.full(tokens, q0), 1 - tokens * q0)
     draft = np.append(np.full(tokens, 1 / tokens), 0.0)
-    return float(kl(output_law(rule, draft=draft, target=target), target))
+    return float(kl(output_distribution(rule, draft=draft, target=target), target))

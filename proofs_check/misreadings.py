@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 from flint import arb, ctx
 
-from cactus_theory import Cactus, kl, output_law
+from cactus_theory import Cactus, kl, output_distribution
 from proofs_check.balls import PRECISION, ball
 from proofs_check.certificates import witness, witness_record
 from proofs_check.claims import Finding, claim, conclude
@@ -56,7 +56,7 @@ def delta_bounds_the_output(
         certified = uniform_exceeds(**{name: Fraction(value) for name, value in data.items()})
     target = np.full(10_000, 1e-4)
     draft = np.where(np.arange(10_000) < 70, 1 / 70, 0.0)
-    emitted = output_law(Cactus(1.0), draft=draft, target=target)
+    emitted = output_distribution(Cactus(1.0), draft=draft, target=target)
     return conclude(
         f"merged to two points the output has KL > {exceeds} nats; the budget is 1",
         ("exact data", certified),

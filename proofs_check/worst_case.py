@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import brentq
 
-from cactus_theory import Cactus, CactusExact, binary_kl, kl, output_law, total_variation
+from cactus_theory import Cactus, CactusExact, binary_kl, kl, output_distribution, total_variation
 from proofs_check import budget
 from proofs_check.claims import Finding, claim, conclude
 from proofs_check.symbolic import nonnegative, sp, vanishes
@@ -205,12 +205,16 @@ def gamma_searched(scale: float = 1.0) -> Finding:
                 spread = random.choice([1.0, 4.0, 10.0], size=(2, 60, 1))
                 laws = np.exp(spread * random.normal(size=(2, 60, size)))
                 draft, target = laws / laws.sum(-1, keepdims=True)
-                seen = kl(output_law(rule(delta_), draft=draft, target=target), target).max()
+                seen = kl(
+                    output_distribution(rule(delta_), draft=draft, target=target), target
+                ).max()
                 rare = np.exp(-worst(size, delta_)) * (1 + 1e-9) / (size - 1)
                 q_ = np.append(np.full(size - 1, rare), 1 - (size - 1) * rare)
                 p_ = np.append(np.full(size - 1, 1 / (size - 1)), 0.0)
-                hit = float(kl(output_law(rule(delta_), draft=p_, target=q_), q_))
-                far = total_variation(output_law(rule(delta_), draft=draft, target=target), target)
+                hit = float(kl(output_distribution(rule(delta_), draft=p_, target=q_), q_))
+                far = total_variation(
+                    output_distribution(rule(delta_), draft=draft, target=target), target
+                )
                 pairs += 60
                 steps += [
                     (f"{rule.__name__}, {size}, {delta_}: below", seen <= value + 1e-9),

@@ -12,8 +12,8 @@ from cactus_runtime.bench.rounds import interleave, spread
 from cactus_runtime.decoder import Decoder
 from cactus_runtime.draft_length import PassCosts, measure_costs
 from cactus_runtime.request import Request
+from cactus_runtime.result.result import DecodeResult
 from cactus_runtime.sampling import SamplingParams
-from cactus_runtime.statistics import DecodeResult
 from cactus_theory import Cactus, Rule, SpeculativeSampling
 
 PLAIN, SPECULATIVE, ASSISTED, GENERATE = (

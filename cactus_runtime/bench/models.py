@@ -15,7 +15,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from cactus_runtime.context import vocabulary_size
+from cactus_runtime.models.kv_cache import vocabulary_size
 
 
 def random_pair(

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from cactus_runtime.bench.rounds import interleave, spread
-from cactus_runtime.random import inverse_cdf
-from cactus_runtime.verification import verify
+from cactus_runtime.streams import inverse_cdf
+from cactus_runtime.verification.verify import verify
 from cactus_theory import Cactus
 
 

@@ -17,7 +17,7 @@ from cactus_runtime.cli.picture import draw
 from cactus_theory._looks import LOOKS
 from cactus_theory.curves import FAMILIES, Curve
 from cactus_theory.curves import curve as trace
-from cactus_theory.recording import RecordedLaws, load_laws
+from cactus_theory.recording import Recording, load_recording
 
 DEFAULT = "cactus,exact,safe,lenience,mixture,speculative"
 
@@ -65,7 +65,7 @@ def curve(
     names = _names(rules)
     if not 0 < first < last:
         raise click.UsageError(f"--from and --to must be 0 < from < to, got {first:g} and {last:g}")
-    laws = load_laws(file)
+    laws = load_recording(file)
     curves = _traced(laws, names, np.geomspace(first, last, points))
     if as_csv:
         _write_csv(curves)
@@ -89,7 +89,7 @@ def _names(rules: str) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _traced(laws: RecordedLaws, names: list[str], deltas: np.ndarray) -> dict[str, Curve]:
+def _traced(laws: Recording, names: list[str], deltas: np.ndarray) -> dict[str, Curve]:
     """Curves by name; on a terminal, with their progress."""
     with click.progressbar(
         names, label="curves", file=sys.stderr, hidden=not sys.stderr.isatty()
@@ -100,7 +100,7 @@ def _traced(laws: RecordedLaws, names: list[str], deltas: np.ndarray) -> dict[st
         }
 
 
-def _told(laws: RecordedLaws) -> str:
+def _told(laws: Recording) -> str:
     """Where the laws are from and how exact their figures are."""
     about, errors = laws.about, laws.errors
     pair = f" of the pair {about['pair']}" if about.get("pair") else ""
@@ -127,7 +127,7 @@ def _write_csv(curves: Mapping[str, Curve]) -> None:
     lines.writerows(_rows(curves))
 
 
-def _write_table(laws: RecordedLaws, curves: Mapping[str, Curve]) -> None:
+def _write_table(laws: Recording, curves: Mapping[str, Curve]) -> None:
     click.echo(_told(laws))
     seen = ""
     for name, delta, *figures in _rows(curves):

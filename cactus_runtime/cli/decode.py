@@ -14,7 +14,7 @@ from cactus_runtime.cli.files import Output
 from cactus_theory.rules import Cactus, CactusExact, CactusSafe, SpeculativeSampling
 
 if TYPE_CHECKING:
-    from cactus_runtime.statistics import DecodeResult
+    from cactus_runtime.result.result import DecodeResult
 
 PAIRS = ("smollm2", "tiny")  # here too, for help and completion without model code
 RULES = {
@@ -91,7 +91,7 @@ def decode(
     from rich.console import Console
 
     from cactus_runtime import Decoder, Request, SamplingParams, html_page
-    from cactus_runtime.render import colour
+    from cactus_runtime.result.terminal import colour
 
     request = Request(
         text,

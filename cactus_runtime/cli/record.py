@@ -52,9 +52,9 @@ def record(
     if file is not None:
         prompts = tuple(line for line in file.read().splitlines() if line)
     from cactus_runtime import SamplingParams, load_pair
-    from cactus_runtime.recording import PROMPTS, record_laws
+    from cactus_runtime.recording import PROMPTS, record_distributions
 
-    laws = record_laws(
+    laws = record_distributions(
         load_pair(pair, device=device),
         prompts if file is not None else prompts or PROMPTS,
         tokens=tokens,

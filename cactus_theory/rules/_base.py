@@ -27,13 +27,13 @@ class Rule(ABC):
 
     Examples
     --------
-    >>> from cactus_theory import output_law
+    >>> from cactus_theory import output_distribution
     >>> class AcceptAll(Rule):
     ...     def accepted_mass(self, draft, target, *, xp=np):
     ...         return draft
     ...     def recovery_weights(self, token, draft, target):
     ...         return target
-    >>> output_law(AcceptAll(), draft=[0.75, 0.25], target=[0.5, 0.5])
+    >>> output_distribution(AcceptAll(), draft=[0.75, 0.25], target=[0.5, 0.5])
     array([0.75, 0.25])
     """
 
@@ -82,13 +82,13 @@ class CandidateRule(Rule):
 
     Examples
     --------
-    >>> from cactus_theory import output_law
+    >>> from cactus_theory import output_distribution
     >>> class HalfWay(CandidateRule):
     ...     def boost(self, target_prob, *, xp=np):
     ...         return (1 + target_prob) / 2
     ...     def shrink(self, target_prob, *, xp=np):
     ...         return 0.5 * xp.ones_like(target_prob)
-    >>> output_law(HalfWay(), draft=[0.875, 0.125], target=[0.5, 0.5])
+    >>> output_distribution(HalfWay(), draft=[0.875, 0.125], target=[0.5, 0.5])
     array([0.75, 0.25])
     """
 
@@ -123,13 +123,13 @@ class SharedRecoveryRule(Rule):
 
     Examples
     --------
-    >>> from cactus_theory import output_law
+    >>> from cactus_theory import output_distribution
     >>> class RejectAll(SharedRecoveryRule):
     ...     def accepted_mass(self, draft, target, *, xp=np):
     ...         return 0 * draft
     ...     def shared_weights(self, draft, target, *, xp=np):
     ...         return target
-    >>> output_law(RejectAll(), draft=[0.75, 0.25], target=[0.5, 0.5])
+    >>> output_distribution(RejectAll(), draft=[0.75, 0.25], target=[0.5, 0.5])
     array([0.5, 0.5])
     """
 

@@ -105,9 +105,9 @@ class Clamp(_OneLevel):
 
     Examples
     --------
-    >>> from cactus_theory import kl, output_law
+    >>> from cactus_theory import kl, output_distribution
     >>> p, q = np.array([0.6, 0.3, 0.1]), np.array([0.3, 0.4, 0.3])
-    >>> bool(abs(kl(output_law(Clamp(0.05), draft=p, target=q), q) - 0.05) < 1e-12)
+    >>> bool(abs(kl(output_distribution(Clamp(0.05), draft=p, target=q), q) - 0.05) < 1e-12)
     True
     """
 

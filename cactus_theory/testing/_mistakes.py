@@ -11,7 +11,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import rel_entr
 
 from cactus_theory import _validate
-from cactus_theory.laws import output_law
+from cactus_theory.emitted import output_distribution
 from cactus_theory.rules import Rule, SharedRecoveryRule
 
 
@@ -164,7 +164,7 @@ def kl(observed: np.ndarray, law: np.ndarray) -> float:
 
 
 def law_of(rule: Rule, position: Position) -> np.ndarray:
-    return output_law(rule, draft=position.draft, target=position.target)
+    return output_distribution(rule, draft=position.draft, target=position.target)
 
 
 def unrescaled(position: Position, _: float) -> np.ndarray:
@@ -190,7 +190,7 @@ def drafted_at(position: Position, temperature: float) -> np.ndarray:
 
 
 def swapped(position: Position, _: float) -> np.ndarray:
-    return output_law(position.rule, draft=position.target, target=position.draft)
+    return output_distribution(position.rule, draft=position.target, target=position.draft)
 
 
 def top_of_target(position: Position, k: float) -> np.ndarray:

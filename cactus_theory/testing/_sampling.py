@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cactus_theory.laws import output_law
+from cactus_theory.emitted import output_distribution
 from cactus_theory.rules import Rule
 from cactus_theory.testing._errors import ConformanceError
 from cactus_theory.testing._gtest import demand_power, follows, samples_for, statistic
@@ -66,7 +66,7 @@ def check_by_sampling(
     smallest: float = 0.01,
     seed: int = 0,
 ) -> SamplingReport:
-    """Test counts of emitted tokens against `output_law`: G = 2 sum O log(O / E).
+    """Test counts of emitted tokens against `output_distribution`: G = 2 sum O log(O / E).
 
     Tokens are merged, from the least expected, into cells of expectation >= 10; G over Williams'
     factor is compared with the chi-square quantile. A token of probability 0 must not occur. The
@@ -175,7 +175,7 @@ def samples_needed(
 
 def _alternatives(position: Position, smallest: float) -> tuple[np.ndarray, dict, tuple[str, ...]]:
     laws = {"draft": position.draft, "target": position.target}
-    expected = output_law(position.rule, **laws)
+    expected = output_distribution(position.rule, **laws)
     wrong = wrong_laws(position.rule, **laws)
     off = {name: abs(law - expected).sum() / 2 for name, law in wrong.items()}
     far = {name: [law] for name, law in wrong.items() if off[name] >= smallest}

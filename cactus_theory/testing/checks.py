@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from cactus_theory.laws import output_law
+from cactus_theory.emitted import output_distribution
 from cactus_theory.rules import Rule, SpeculativeSampling
 from cactus_theory.specification import verify
 from cactus_theory.testing._edges import check_edges as check_edges
@@ -99,7 +99,7 @@ def check_by_enumeration(
     cells: int = 64,
     rounding: float = 1e-6,
 ) -> Enumeration:
-    """Enumerate the law a verifier emits, and compare it with `output_law`.
+    """Enumerate the law a verifier emits, and compare it with `output_distribution`.
 
     Both uniforms run over the midpoints of a grid of c cells, every drafted token is weighted by
     its probability p. The sampler may use its uniforms in any way that gives each outcome an
@@ -165,7 +165,10 @@ def check_by_enumeration(
     else:
         points = [(i + 0.5) / cells for i in range(cells)]
         law, mass = _enumerate(sampler, draft, target, points, points)
-        expected_law, expected_mass = output_law(rule, draft=draft, target=target), position.kept
+        expected_law, expected_mass = (
+            output_distribution(rule, draft=draft, target=target),
+            position.kept,
+        )
         tolerance, slack = position_tolerances(position, cells, rounding)
     off, misjudged = abs(law - expected_law), abs(mass - expected_mass)
     any_rule = 1.5 / cells  # the tolerance of whatever rule the sampler may follow
@@ -189,7 +192,7 @@ def check_by_enumeration(
             f"acceptance {float(mass.sum()):.4g} instead of {float(expected_mass.sum()):.4g}: "
             f"{looks}"
         )
-    right = output_law(rule, draft=draft, target=target)
+    right = output_distribution(rule, draft=draft, target=target)
     wrong = wrong_laws(rule, draft=draft, target=target)
     near = tuple(name for name, other in wrong.items() if (abs(other - right) <= tolerance).all())
     return Enumeration(law, mass, _floats(tolerance), near)

@@ -13,7 +13,7 @@ import pytest
 
 from cactus_runtime.cli.page import curve_page
 from cactus_theory.curves import FAMILIES, curve
-from cactus_theory.recording import load_laws
+from cactus_theory.recording import load_recording
 
 playwright = pytest.importorskip("playwright.sync_api")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -58,7 +58,7 @@ def opened(browser, tmp_path):
 
 @pytest.fixture(scope="module")
 def curves():
-    laws = load_laws()
+    laws = load_recording()
     return {
         name: curve(FAMILIES[name], draft=laws.draft, target=laws.target, deltas=DELTAS)
         for name in NAMES

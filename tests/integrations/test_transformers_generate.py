@@ -27,7 +27,7 @@ from transformers.generation.streamers import BaseStreamer
 
 from cactus_runtime import Decoder, PromptLookup, Request, SamplingParams, decode, load_pair
 from cactus_runtime.integrations.transformers_generate import CactusOutput, cactus_generate
-from cactus_theory import Cactus, SpeculativeSampling, output_law
+from cactus_theory import Cactus, SpeculativeSampling, output_distribution
 from cactus_theory.testing._gtest import follows, power
 from tests.runtime.conftest import make_random_model
 
@@ -276,7 +276,7 @@ def law(model, ids, temperature):
 def joint(rule, prompt, temperature):
     def emitted(ids):
         p, q = (law(model, ids, temperature) for model in (PAIR[1], PAIR[0]))
-        return output_law(rule, draft=p, target=q)
+        return output_distribution(rule, draft=p, target=q)
 
     return emitted(prompt)[:, None] * np.array([emitted([*prompt, x]) for x in range(7)])
 

@@ -11,15 +11,16 @@ import torch
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from cactus_runtime import _triton, kernels, verification
-from cactus_runtime.random import inverse_cdf
+from cactus_runtime.streams import inverse_cdf
+from cactus_runtime.verification import device_functions, kernels
+from cactus_runtime.verification import verify as verification
 from cactus_theory import (
     Cactus,
     CactusExact,
     CactusSafe,
     Clamp,
     SpeculativeSampling,
-    output_law,
+    output_distribution,
 )
 from cactus_theory.rules import CandidateRule
 
@@ -160,7 +161,7 @@ def test_they_emit_exactly_the_output_law(rule, draft, target):
     emitted = torch.where(block.accepted > 0, token, block.last_token)
     law = torch.zeros(3, dtype=torch.float64)
     law.scatter_add_(0, emitted, torch.tensor(draft)[token] / cells**2)
-    expected = output_law(rule, draft=draft, target=target)
+    expected = output_distribution(rule, draft=draft, target=target)
     assert np.abs(law.numpy() - expected).max() < 1e-14  # counts are exact: a sum of 48 terms
     assert np.abs(draft - expected).max() > 0.05
 
@@ -214,7 +215,7 @@ def test_where_sums_round_beyond_all_tokens_the_last_of_positive_weight_is_drawn
     double, token = torch.float64, torch.full((1,), -1)
     logits = torch.tensor([[[-torch.inf, 0.0, 0.0, -torch.inf, -torch.inf]]])
     none = (torch.zeros(1, dtype=torch.int64), torch.ones(1, dtype=double), token)
-    _triton.search[(1,)](
+    device_functions.search[(1,)](
         (logits, *logits.stride()),
         5,
         1.0,

@@ -7,9 +7,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from cactus_runtime import decoding, drafting, static_context
-from cactus_runtime.capture import Recorder
-from cactus_runtime.static_context import StaticContext
+from cactus_runtime.loop import batch, drafting
+from cactus_runtime.models import static_kv_cache
+from cactus_runtime.models.cuda_graphs import Recorder
+from cactus_runtime.models.static_kv_cache import StaticContext
 
 
 class Tape(TorchDispatchMode):
@@ -56,7 +57,7 @@ class NoStream:
 def programs():
     """Decoders compute whole blocks at once, as they do on a CUDA device."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (decoding, drafting):
+        for module in (batch, drafting):
             patch.setattr(module, "open_context", StaticContext)
         yield
 
@@ -65,7 +66,7 @@ def programs():
 def taped():
     """Recorders capture as on a CUDA device, and tensors say that they are not on the CPU."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(static_context, "Recorder", lambda _: Recorder(torch.device("cuda")))
+        patch.setattr(static_kv_cache, "Recorder", lambda _: Recorder(torch.device("cuda")))
         patch.setattr(torch.Tensor, "is_cpu", False)  # no tape records what numpy does
         patch.setattr(Tape, "launches", 0)
         patch.setattr(torch.cuda, "CUDAGraph", Tape)

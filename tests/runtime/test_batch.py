@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cactus_runtime import Decoder, PromptLookup, Proposal, Request, SamplingParams
-from cactus_runtime.context import Context
-from cactus_runtime.random import Purpose, Streams, inverse_cdf
+from cactus_runtime.models.kv_cache import Context
+from cactus_runtime.streams import Purpose, Streams, inverse_cdf
 from cactus_theory import (
     Cactus,
     CactusExact,

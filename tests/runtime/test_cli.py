@@ -23,7 +23,7 @@ from cactus_runtime.cli.decode import PAIRS
 from cactus_runtime.pairs import PAIRS as ALL_PAIRS
 from cactus_theory import Cactus, exact_optimum, optimum_gap, second_order_optimum
 from cactus_theory.curves import FAMILIES, curve
-from cactus_theory.recording import load_laws
+from cactus_theory.recording import load_recording
 
 START = """
 import signal, sys
@@ -215,7 +215,7 @@ def test_the_columns_of_optimum_stay_apart_however_small_the_numbers(capsys):
 def test_curve_writes_the_curves_of_the_bundled_laws_as_csv(capsys):
     assert main(["curve", "--rules", "exact,top-k", "--points", "3", "--csv"]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
-    laws = load_laws()
+    laws = load_recording()
     assert [row["rule"] for row in rows] == ["exact"] * 3 + ["top-k"] * 3
     for name, own in (("exact", rows[:3]), ("top-k", rows[3:])):
         deltas = [float(row["delta_nats"]) for row in own]
@@ -248,7 +248,7 @@ def test_curve_draws(suffix, magic, tmp_path, capsys):
 def test_record_makes_the_file_that_comes_with_the_package(tmp_path, capsys):
     path = tmp_path / "tiny.npz"
     assert main(["record", "--pair", "tiny", "-o", str(path)]) == 0
-    mine, bundled = load_laws(path), load_laws()
+    mine, bundled = load_recording(path), load_recording()
     assert dict(mine.about) == dict(bundled.about)
     # Machines differ in the last bits of float32 logits, which may move a token past the tolerance.
     for rule in (Cactus, FAMILIES["typical"]):
@@ -266,7 +266,7 @@ def test_record_takes_prompts_and_filters_and_curve_explores_them(tmp_path, caps
     prompts.write_text("river:\n\nmusic:\n", encoding="utf-8")
     arguments = ["--tokens", "3", "--temperature", "1", "--top-k", "5"]
     assert main(["record", "-o", path, "--file", str(prompts), *arguments]) == 0
-    laws = load_laws(path)
+    laws = load_recording(path)
     assert len(laws) == 6
     assert ((laws.target > 0).sum(axis=1) <= 5).all()
     assert laws.about["prompts"] == "river:\nmusic:"

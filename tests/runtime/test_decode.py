@@ -22,7 +22,7 @@ from cactus_theory import (
     CactusExact,
     SpeculativeSampling,
     block_efficiency,
-    output_law,
+    output_distribution,
 )
 
 GREEDY = SamplingParams(temperature=0)
@@ -150,9 +150,11 @@ def test_the_first_two_tokens_follow_the_exact_law(random_pair, rule):
             return model(torch.tensor([ids])).logits[0, -1].double().softmax(-1).numpy()
 
     def joint(rule):
-        first = output_law(rule, draft=law(draft, prompt), target=law(target, prompt))
+        first = output_distribution(rule, draft=law(draft, prompt), target=law(target, prompt))
         then = [
-            output_law(rule, draft=law(draft, [*prompt, x]), target=law(target, [*prompt, x]))
+            output_distribution(
+                rule, draft=law(draft, [*prompt, x]), target=law(target, [*prompt, x])
+            )
             for x in range(7)
         ]
         return first[:, None] * np.array(then)

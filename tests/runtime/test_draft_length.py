@@ -7,8 +7,8 @@ from scipy import stats
 
 from cactus_runtime import AdaptiveDraft, Decoder, PromptLookup, Request, SamplingParams
 from cactus_runtime.draft_length import AdaptiveLength, FixedLength, measure_costs
-from cactus_runtime.statistics import Verdict
-from cactus_theory import Cactus, output_law
+from cactus_runtime.result.result import Verdict
+from cactus_theory import Cactus, output_distribution
 from cactus_theory.planning import best_num_draft_tokens, speedup
 
 CHEAP, DEAR = AdaptiveDraft(draft_cost=0.02, max_draft_tokens=8), AdaptiveDraft(draft_cost=0.9)
@@ -126,7 +126,7 @@ def test_an_adaptive_number_leaves_every_position_the_law_it_says(random_pair):
         return model(torch.tensor([ids])).logits[0, -1].double().softmax(-1).numpy()
 
     def emitted(ids):
-        return output_law(rule, draft=law(draft, ids), target=law(target, ids))
+        return output_distribution(rule, draft=law(draft, ids), target=law(target, ids))
 
     first_draft = law(draft, prompt)
     kept = rule.accepted_mass(first_draft, law(target, prompt))

@@ -12,7 +12,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, LogitsProcessor
 
 from cactus_runtime import Decoder, PromptLookup, Proposal, Request, SamplingParams
-from cactus_runtime.random import inverse_cdf
+from cactus_runtime.streams import inverse_cdf
 from cactus_theory import (
     Cactus,
     CactusExact,

@@ -10,10 +10,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from cactus_runtime import _triton, kernels, verification
+from cactus_runtime.verification import device_functions, kernels
+from cactus_runtime.verification import verify as verification
 from cactus_theory import Cactus, CactusExact, SpeculativeSampling
 
-needs_triton = pytest.mark.skipif(not _triton.AVAILABLE, reason="triton is not installed")
+needs_triton = pytest.mark.skipif(not device_functions.AVAILABLE, reason="triton is not installed")
 
 
 def random_block(*, batch, drafts, vocabulary, dtype=torch.float32, one_hot=False, seed=0):
@@ -69,7 +70,7 @@ def compiled(monkeypatch, tmp_path):
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(driver, "_active", hopper)
     monkeypatch.setattr(triton.JITFunction, "run", compile_only)
-    monkeypatch.setattr(_triton, "interpreted", lambda: True)  # accepts tensors of the CPU
+    monkeypatch.setattr(device_functions, "interpreted", lambda: True)  # accepts tensors of the CPU
     return launches
 
 
@@ -106,12 +107,12 @@ def test_tensors_of_the_cpu_are_refused_with_the_remedy():
 
 def test_without_triton_the_kernels_are_imported_and_say_what_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "triton", None)
-    spec = importlib.util.spec_from_file_location("without_triton", _triton.__file__)
+    spec = importlib.util.spec_from_file_location("without_triton", device_functions.__file__)
     assert spec is not None
     assert spec.loader is not None
     without = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(without)
-    monkeypatch.setattr(kernels, "_triton", without)
+    monkeypatch.setattr(kernels, "device_functions", without)
     with pytest.raises(ModuleNotFoundError, match="pip install triton"):
         kernels.token_probs(torch.zeros(1, 1, 3), torch.zeros(1, 0, dtype=torch.int64))
 

@@ -8,10 +8,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from cactus_runtime import Request, SamplingParams
-from cactus_runtime.drafting import Drafts
-from cactus_runtime.judging import judge
-from cactus_runtime.row import Row
-from cactus_runtime.verification import log_normaliser, verify
+from cactus_runtime.loop.drafting import Drafts
+from cactus_runtime.loop.judging import judge
+from cactus_runtime.loop.row import Row
+from cactus_runtime.verification.verify import log_normaliser, verify
 from cactus_theory import Cactus, CactusExact, SpeculativeSampling
 
 B, K, V = 4, 4, 50_000

@@ -10,8 +10,8 @@ import torch
 from transformers import LogitsProcessor
 
 from cactus_runtime import Decoder, PromptLookup, Request, SamplingParams
-from cactus_runtime.random import Purpose
-from cactus_runtime.row import Row
+from cactus_runtime.loop.row import Row
+from cactus_runtime.streams import Purpose
 from cactus_theory import Cactus, CandidateRule, Lenience, SpeculativeSampling
 from tests.runtime.prefix_model import PrefixModel, alike
 

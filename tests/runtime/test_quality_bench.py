@@ -16,9 +16,9 @@ from cactus_runtime.bench.quality import answers
 from cactus_runtime.bench.quality.arms import MATCHED, all_arms
 from cactus_runtime.bench.quality.ifeval import load_prompts
 from cactus_runtime.bench.quality.summary import summarise
-from cactus_runtime.context import Context
+from cactus_runtime.models.kv_cache import Context
 from cactus_theory import Cactus, acceptance_rate
-from cactus_theory.recording import load_laws, record_laws
+from cactus_theory.recording import compress_distributions, load_recording
 
 WORDS = ("dog:", "river:", "music:", "kindness:")
 OPTIONS = ["--target", "tiny", "--drop-layers", "1", "--max-new-tokens", "6", "--drafts", "2"]
@@ -193,8 +193,8 @@ def test_answers_to_another_prompt_or_by_another_rule_are_not_taken(run, capsys)
 
 @pytest.mark.parametrize("delta", [0.05, 0.5])
 def test_matched_arms_accept_alike(delta):
-    whole = load_laws()
-    laws = record_laws(draft=whole.draft[::8], target=whole.target[::8])
+    whole = load_recording()
+    laws = compress_distributions(draft=whole.draft[::8], target=whole.target[::8])
     pair = {"draft": laws.draft, "target": laws.target}
     wanted = acceptance_rate(Cactus(delta), **pair).mean()
     arms = all_arms([delta], matched=delta, laws=laws)

@@ -8,7 +8,7 @@ from torch import nn
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 
 from cactus_runtime import quantisation
-from cactus_runtime.quantisation import Int4Linear, quantise, quantised_copy
+from cactus_runtime.models.int4 import Int4Linear, quantise, quantised_copy
 
 # A bfloat16 keeps 8 significant bits: one rounding errs by 2^-9 of the value.
 BFLOAT16 = 2**-9

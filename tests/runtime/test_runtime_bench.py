@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from cactus_runtime import Decoder, block_graph
+from cactus_runtime import Decoder
 from cactus_runtime.bench.__main__ import main
 from cactus_runtime.bench.models import synthetic_laws
 from cactus_runtime.bench.verifying import materialised, random_block, textbook
-from cactus_runtime.verification import verify
+from cactus_runtime.loop import block_program
+from cactus_runtime.verification.verify import verify
 from cactus_theory import Cactus
 from tests.runtime.tape import programs
 
@@ -110,7 +111,7 @@ def test_the_script_for_a_gpu_runs_to_its_end(gpu_checks, tmp_path, config, caps
 
 def test_the_script_for_a_gpu_notices_blocks_that_differ_from_passes(gpu_checks, monkeypatch):
     options = argparse.Namespace(device="cpu")
-    monkeypatch.setattr(block_graph, "_warp", lambda sampling, logits, position: 0.9 * logits)
+    monkeypatch.setattr(block_program, "_warp", lambda sampling, logits, position: 0.9 * logits)
     with programs(), pytest.raises(AssertionError, match=r"differs by|and \("):
         gpu_checks.blocks_agree(options)
     options = argparse.Namespace(device="cuda:0")

@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cactus_runtime.random import Purpose, Streams, inverse_cdf
 from cactus_runtime.sampling import SamplingParams
+from cactus_runtime.streams import Purpose, Streams, inverse_cdf
 
 
 def law(logits, **parameters):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cactus_runtime import Decoder, Request, decoding
-from cactus_runtime.drafting import ModelDrafts
+from cactus_runtime.loop.drafting import ModelDrafts
 from cactus_theory import Cactus
 
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from cactus_runtime import Decoder, Request, SamplingParams, decoding
-from cactus_runtime.context import Context
-from cactus_runtime.static_context import StaticContext, open_context
+from cactus_runtime.models.kv_cache import Context
+from cactus_runtime.models.static_kv_cache import StaticContext, open_context
 from cactus_theory import Cactus
 from tests.runtime.tape import programs
 

@@ -8,13 +8,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cactus_runtime.verification import block_emission, verify
+from cactus_runtime.verification.verify import block_emission, verify
 from cactus_theory import (
     Cactus,
     CactusExact,
     SpeculativeSampling,
     emission,
-    output_law,
+    output_distribution,
     specification,
 )
 from cactus_theory.testing.strategies import budgets, pairs
@@ -56,7 +56,7 @@ def test_plain_speculative_sampling_emits_exactly_the_target():
 @pytest.mark.parametrize("rule", [Cactus(0.05), Cactus(0.5), CactusExact(0.05), CactusExact(0.5)])
 def test_a_lossy_rule_emits_its_output_law_to_one_cell(rule):
     cells = 150
-    expected = output_law(rule, draft=DRAFT, target=TARGET)
+    expected = output_distribution(rule, draft=DRAFT, target=TARGET)
     law = enumerate_law(verify, rule, cells)
     assert np.abs(law - expected).max() <= 2 / cells  # one cell per uniform
     assert np.abs(expected - TARGET).max() > 4 / cells  # and the check can tell it from plain
@@ -74,7 +74,7 @@ class UnscaledResidual(Cactus):
 
 @pytest.mark.parametrize("mutant", [MissingBoost(0.5), UnscaledResidual(0.2)])
 def test_the_enumeration_rejects_a_mutant(mutant):
-    expected = output_law(Cactus(mutant.delta), draft=DRAFT, target=TARGET)
+    expected = output_distribution(Cactus(mutant.delta), draft=DRAFT, target=TARGET)
     assert np.abs(enumerate_law(verify, mutant, 150) - expected).max() > 2 / 150
 
 

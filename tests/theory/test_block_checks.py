@@ -24,7 +24,7 @@ from cactus_theory import (
     SpeculativeSampling,
     TopKAcceptance,
     TypicalAcceptance,
-    output_law,
+    output_distribution,
 )
 from cactus_theory.specification import inverse_cdf
 from cactus_theory.testing import (
@@ -465,7 +465,9 @@ def test_the_law_of_a_block_has_the_output_law_at_every_position(rule, first, se
             bonus_seen[emitted[2]] += chance
     kept = rule.accepted_mass(first.draft, first.target).sum()
     both = kept * rule.accepted_mass(second.draft, second.target).sum()
-    laws = [output_law(rule, draft=pair.draft, target=pair.target) for pair in (first, second)]
+    laws = [
+        output_distribution(rule, draft=pair.draft, target=pair.target) for pair in (first, second)
+    ]
     # sums of some dozen products, of roots known to 1e-9 where a clamp solves for its level
     np.testing.assert_allclose(shown_first, laws[0], atol=1e-8)
     np.testing.assert_allclose(shown_second, kept * laws[1], atol=1e-8)

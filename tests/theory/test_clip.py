@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cactus_theory import Clamp, emission, output_law
+from cactus_theory import Clamp, emission, output_distribution
 from cactus_theory.families import (
     KL,
     Alpha,
@@ -82,7 +82,7 @@ def laws(size, *, noise, spread):
 def test_the_levels_of_many_tokens_spend_the_budget(divergence, noise, spread):
     p, q = laws(40_000, noise=noise, spread=spread)
     epsilon = min(0.3 * divergence.between(p, q), 0.4)
-    law = output_law(Clamp(epsilon, divergence), draft=p, target=q)
+    law = output_distribution(Clamp(epsilon, divergence), draft=p, target=q)
     # 40,000 terms of rounding 1e-16, of which sums keep a root
     assert divergence.between(law, q) == pytest.approx(epsilon, rel=1e-12)
 
@@ -104,7 +104,7 @@ def test_a_budget_that_is_spent_in_the_last_bits_of_a_level_is_kept(divergence, 
     # nothing: bracketing secants once came no nearer in a hundred evaluations.
     for share in np.arange(1, 100) / 100:
         p, q = np.array([0.0, 0.25, 0.75]), np.array([share / 2, (1 - share) / 2, 0.5])
-        law = output_law(Clamp(epsilon, divergence), draft=p, target=q)
+        law = output_distribution(Clamp(epsilon, divergence), draft=p, target=q)
         assert divergence.between(law, q) <= epsilon * (1 + 1e-14)  # of three terms
 
 
@@ -112,14 +112,14 @@ def test_a_budget_that_is_spent_in_the_last_bits_of_a_level_is_kept(divergence, 
 def test_tokens_out_of_reach_are_lost_and_empty_ones_matter_not(divergence):
     # q = 0; p/q = inf in floats; p = q = 0
     p, q = np.array([0.2, 0.3, 0.0, 0.4, 0.1]), np.array([0.0, 5e-324, 0.0, 0.3, 0.7])
-    law = output_law(Clamp(0.05, divergence), draft=p, target=q)
+    law = output_distribution(Clamp(0.05, divergence), draft=p, target=q)
     assert law[0] == law[2] == 0
     assert law[1] < 1e-12
     assert divergence.between(law, q) <= 0.05 * (1 + 1e-12)
 
 
 def test_one_token_is_always_kept():
-    assert output_law(Clamp(0.0), draft=[1.0], target=[1.0]).tolist() == [1.0]
+    assert output_distribution(Clamp(0.0), draft=[1.0], target=[1.0]).tolist() == [1.0]
 
 
 def test_an_account_and_a_law_agree_with_the_accepted_mass_alone():
@@ -129,7 +129,9 @@ def test_an_account_and_a_law_agree_with_the_accepted_mass_alone():
     assert emission(rule, draft=p, target=q).acceptance_rate == kept.sum()
     # b by Newton's method there, by sorting here
     law = rule.emitted(kept, p, q)
-    np.testing.assert_allclose(output_law(rule, draft=p, target=q), law, rtol=1e-12, atol=1e-16)
+    np.testing.assert_allclose(
+        output_distribution(rule, draft=p, target=q), law, rtol=1e-12, atol=1e-16
+    )
 
 
 @given(pair=pairs(max_size=7), cut=st.integers(8, 30))

@@ -29,7 +29,7 @@ from cactus_theory import (
     exact_optimum,
     kl,
     optimum_gap,
-    output_law,
+    output_distribution,
     second_order_optimum,
     total_variation,
 )
@@ -587,7 +587,7 @@ def test_a_rule_without_a_formula_says_so_in_torch(torch, divergence):
 def test_the_emitted_law_lies_between_draft_and_target(rule):
     rng = np.random.default_rng(11)
     draft, target = rng.dirichlet(np.ones(6)), rng.dirichlet(np.ones(6))
-    emitted = output_law(rule, draft=draft, target=target)
+    emitted = output_distribution(rule, draft=draft, target=target)
     assert emitted.sum() == pytest.approx(1, abs=8 * EPS)
     # theory.md, section 3: ordering, for any boost of at least q; rounding of sums of 6 terms.
     assert (emitted >= np.minimum(draft, target) - 8 * EPS).all()

@@ -39,7 +39,7 @@ def test_the_theory_imports_and_computes_without_any_extra():
         f"for name in {EXTRAS!r}: sys.modules[name] = None\n"
         "import cactus_theory as ct, cactus_theory.specification\n"
         "rule = ct.CactusExact(0.5)\n"
-        "assert ct.output_law(rule, draft=[0.9, 0.1], target=[0.5, 0.5]).shape == (2,)\n"
+        "assert ct.output_distribution(rule, draft=[0.9, 0.1], target=[0.5, 0.5]).shape == (2,)\n"
         "assert ct.exact_optimum([0.1], 1.0).value[0] > 0.1\n"
     )
 
@@ -59,7 +59,7 @@ def test_importing_the_theory_imports_no_extra_and_not_its_testing():
 
 def test_every_public_name_is_exported_from_the_package():
     assert len(MODULES) > 5
-    for name in ("kl", "emission", "exact_optimum", "Cactus", "CactusExact", "output_law"):
+    for name in ("kl", "emission", "exact_optimum", "Cactus", "CactusExact", "output_distribution"):
         assert hasattr(cactus_theory, name)
 
 

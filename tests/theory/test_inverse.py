@@ -15,7 +15,7 @@ from cactus_theory import (
     binary_kl,
     emission,
     kl,
-    output_law,
+    output_distribution,
 )
 from cactus_theory.inverse import (
     delta_for_acceptance_rate,
@@ -48,7 +48,7 @@ class AdditiveBoost(CandidateRule):
 
 
 def mean_kl(rule, draft, target):
-    return float(kl(output_law(rule, draft=draft, target=target), target).mean())
+    return float(kl(output_distribution(rule, draft=draft, target=target), target).mean())
 
 
 def mean_total_variation(rule, draft, target):
@@ -226,7 +226,9 @@ def test_the_emitted_law_moves_away_from_the_target_at_every_token_as_the_budget
     family, pair, deltas
 ):
     p, q = pair
-    small, large = (output_law(family(delta), draft=p, target=q) for delta in sorted(deltas))
+    small, large = (
+        output_distribution(family(delta), draft=p, target=q) for delta in sorted(deltas)
+    )
     over = p > q
     # The law is right to some ulp of 1 (see test_laws).
     slack = 64 * EPS
@@ -257,7 +259,7 @@ def test_the_emitted_law_moves_away_in_each_single_boost_also_on_large_sets_of_l
         over = np.nonzero(p > q)[0]
         token = int(rng.choice(over))
         boosts = np.linspace(q[token], p[token], 9)
-        outs = [output_law(OneBoost(q[token], g), draft=p, target=q) for g in boosts]
+        outs = [output_distribution(OneBoost(q[token], g), draft=p, target=q) for g in boosts]
         steps = np.diff(outs, axis=0)
         assert (steps[:, p > q] >= -64 * EPS).all()
         assert (steps[:, p <= q] <= 64 * EPS).all()

@@ -20,7 +20,7 @@ from cactus_theory import (
     block_efficiency,
     emission,
     kl,
-    output_law,
+    output_distribution,
     residual_distribution,
     total_variation,
 )
@@ -34,7 +34,7 @@ EPS = 2.0**-52
 ABSOLUTE = 64 * EPS
 
 
-def literal_output_law(rule, p, q):
+def literal_output_distribution(rule, p, q):
     """out = sum over drafted n of p(n) [accept n, else draw from [h - p]_+], word for word."""
     size = len(p)
     out = np.zeros(size)
@@ -53,8 +53,10 @@ def literal_output_law(rule, p, q):
 @given(rule=rules(), pair=pairs())
 def test_the_output_law_agrees_with_its_literal_definition(rule, pair):
     p, q = pair
-    expected = literal_output_law(rule, p, q)
-    np.testing.assert_allclose(output_law(rule, draft=p, target=q), expected, atol=ABSOLUTE, rtol=0)
+    expected = literal_output_distribution(rule, p, q)
+    np.testing.assert_allclose(
+        output_distribution(rule, draft=p, target=q), expected, atol=ABSOLUTE, rtol=0
+    )
 
 
 def test_the_output_law_agrees_with_its_definition_on_longer_vocabularies():
@@ -64,10 +66,10 @@ def test_the_output_law_agrees_with_its_definition_on_longer_vocabularies():
         weights = rng.integers(0, 6, size=(2, size)) if trial % 2 else rng.lognormal(size=(2, size))
         p, q = weights / weights.sum(axis=1, keepdims=True)
         for rule in (SpeculativeSampling(), Cactus(0.05), CactusExact(0.5)):
-            out = output_law(rule, draft=p, target=q)
+            out = output_distribution(rule, draft=p, target=q)
             # Up to eight times the tokens of the test above, as many times the roundings.
             np.testing.assert_allclose(
-                out, literal_output_law(rule, p, q), atol=8 * ABSOLUTE, rtol=0
+                out, literal_output_distribution(rule, p, q), atol=8 * ABSOLUTE, rtol=0
             )
 
 
@@ -85,13 +87,16 @@ def test_the_candidate_law_of_the_definition_has_shrink_equal_to_its_ratio(pair,
 def test_a_batch_is_its_rows(rule, size, rows, data):
     batch = data.draw(st.lists(pairs(min_size=size, max_size=size), min_size=rows, max_size=rows))
     draft, target = (np.stack(side) for side in zip(*batch, strict=True))
-    together = output_law(rule, draft=draft, target=target)
+    together = output_distribution(rule, draft=draft, target=target)
     cost = emission(rule, draft=draft, target=target)
     for i in range(rows):
         alone = emission(rule, draft=draft[i], target=target[i])
         # Vectorised log and sqrt may differ from their remainder loops in the last bit.
         np.testing.assert_allclose(
-            together[i], output_law(rule, draft=draft[i], target=target[i]), atol=ABSOLUTE, rtol=0
+            together[i],
+            output_distribution(rule, draft=draft[i], target=target[i]),
+            atol=ABSOLUTE,
+            rtol=0,
         )
         for name in ("acceptance_rate", "total_variation", "kl_bound"):
             assert getattr(cost, name)[i] == pytest.approx(
@@ -103,18 +108,18 @@ def test_leading_axes_broadcast():
     rng = np.random.default_rng(3)
     draft, target = rng.dirichlet(np.ones(5), size=(4, 1)), rng.dirichlet(np.ones(5), size=(3,))
     rule = Cactus(0.3)
-    out = output_law(rule, draft=draft, target=target)
+    out = output_distribution(rule, draft=draft, target=target)
     assert out.shape == (4, 3, 5)
     assert acceptance_rate(rule, draft=draft, target=target).shape == (4, 3)
-    single = output_law(rule, draft=draft[2, 0], target=target[1])
+    single = output_distribution(rule, draft=draft[2, 0], target=target[1])
     np.testing.assert_allclose(out[2, 1], single, atol=ABSOLUTE, rtol=0)
-    assert output_law(rule, draft=draft[0, 0], target=target).shape == (3, 5)
+    assert output_distribution(rule, draft=draft[0, 0], target=target).shape == (3, 5)
 
 
 @given(rule=rules(), pair=pairs())
 def test_the_output_law_is_a_law_and_lies_between_draft_and_target(rule, pair):
     p, q = pair
-    out = output_law(rule, draft=p, target=q)
+    out = output_distribution(rule, draft=p, target=q)
     over = p > q
     assert out.sum() == pytest.approx(1, abs=ABSOLUTE)
     kept = np.minimum(p, rule.boost(q))
@@ -130,7 +135,7 @@ def test_the_output_law_is_a_law_and_lies_between_draft_and_target(rule, pair):
 @given(rule=rules(), pair=pairs())
 def test_the_acceptance_gained_is_the_total_variation_paid(rule, pair):
     p, q = pair
-    out = output_law(rule, draft=p, target=q)
+    out = output_distribution(rule, draft=p, target=q)
     cost = emission(rule, draft=p, target=q)
     plain = np.minimum(p, q).sum()
     paid = total_variation(out, q)
@@ -146,7 +151,7 @@ def test_the_acceptance_gained_is_the_total_variation_paid(rule, pair):
 @given(rule=rules(), pair=pairs())
 def test_the_output_law_is_no_farther_from_the_target_than_the_draft(rule, pair):
     p, q = pair
-    out = output_law(rule, draft=p, target=q)
+    out = output_distribution(rule, draft=p, target=q)
     # Term by term out lies between q and p. Rounding moves out(x) by an ulp of 1 at most, and the
     # relative slope of each divergence there is log(p/q) <= 700 nats or 2.
     assert kl(out, q) <= kl(p, q) + 700 * ABSOLUTE
@@ -161,7 +166,7 @@ def test_the_output_law_is_no_farther_from_the_target_than_the_draft(rule, pair)
 @given(rule=rules(), pair=pairs())
 def test_the_kl_of_the_output_law_stays_below_its_bound(rule, pair):
     p, q = pair
-    out = output_law(rule, draft=p, target=q)
+    out = output_distribution(rule, draft=p, target=q)
     # The tokens with p <= q contribute <= 0 to sum out log(out/q), up to ABSOLUTE by rounding.
     assert kl(out, q) <= emission(rule, draft=p, target=q).kl_bound * (1 + 8 * EPS) + ABSOLUTE
 
@@ -184,7 +189,9 @@ def test_no_budget_is_plain_speculative_sampling_in_formula_and_law(pair):
     for rule in (SpeculativeSampling(), Cactus(0.0), CactusExact(0.0)):
         assert (rule.boost(q) == q).all()
         assert (rule.shrink(q) == 1).all()
-        np.testing.assert_allclose(output_law(rule, draft=p, target=q), q, atol=ABSOLUTE, rtol=0)
+        np.testing.assert_allclose(
+            output_distribution(rule, draft=p, target=q), q, atol=ABSOLUTE, rtol=0
+        )
         cost = emission(rule, draft=p, target=q)
         assert cost.total_variation == 0
         assert cost.kl_bound == 0
@@ -202,7 +209,7 @@ def test_no_budget_accepts_exactly_the_smaller_law_however_close_the_two(rule):
 @given(rule=rules(), q=laws(), data=st.data())
 def test_a_one_hot_draft_emits_the_candidate_law_itself(rule, q, data):
     token = data.draw(st.integers(0, q.size - 1))
-    out = output_law(rule, draft=np.eye(q.size)[token], target=q)
+    out = output_distribution(rule, draft=np.eye(q.size)[token], target=q)
     g, shrink = float(rule.boost(q[token])), float(rule.shrink(q[token]))
     candidate = shrink * q
     candidate[token] = g
@@ -216,7 +223,7 @@ def test_a_one_hot_draft_emits_the_candidate_law_itself(rule, q, data):
 
 @given(rule=rules(), q=laws())
 def test_equal_laws_are_always_accepted(rule, q):
-    assert (output_law(rule, draft=q, target=q) == q).all()
+    assert (output_distribution(rule, draft=q, target=q) == q).all()
     cost = emission(rule, draft=q, target=q)
     assert cost.acceptance_rate == pytest.approx(1, abs=ABSOLUTE)
     assert (cost.total_variation, cost.kl_bound) == (0, 0)
@@ -227,7 +234,9 @@ def test_equal_laws_are_always_accepted(rule, q):
 def test_a_deterministic_target_is_matched_exactly(rule, p, data):
     token = data.draw(st.integers(0, p.size - 1))
     q = np.eye(p.size)[token]
-    np.testing.assert_allclose(output_law(rule, draft=p, target=q), q, atol=ABSOLUTE, rtol=0)
+    np.testing.assert_allclose(
+        output_distribution(rule, draft=p, target=q), q, atol=ABSOLUTE, rtol=0
+    )
     assert acceptance_rate(rule, draft=p, target=q) == pytest.approx(p[token], abs=ABSOLUTE)
     assert (rule.boost(q) == q).all()
 
@@ -248,7 +257,7 @@ def test_acceptance_probability_and_accepted_mass_are_the_capped_ratio(
 
 @given(rule=rules())
 def test_a_vocabulary_of_one_token_emits_it(rule):
-    assert output_law(rule, draft=[1.0], target=[1.0]).tolist() == [1.0]
+    assert output_distribution(rule, draft=[1.0], target=[1.0]).tolist() == [1.0]
     cost = emission(rule, draft=[1.0], target=[1.0])
     assert (cost.acceptance_rate, cost.total_variation, cost.kl_bound) == (1, 0, 0)
 
@@ -261,7 +270,7 @@ def test_a_vocabulary_of_152000_tokens_keeps_every_identity():
     logits += rng.standard_normal(size)
     p = np.exp(logits) / np.exp(logits).sum()
     for rule in (SpeculativeSampling(), Cactus(0.75), CactusExact(0.75)):
-        out = output_law(rule, draft=p, target=q)
+        out = output_distribution(rule, draft=p, target=q)
         cost = emission(rule, draft=p, target=q)
         over = p > q
         # The worst case of a sequential sum of V entries, 3e-11; one lost token would show as 7e-6.
@@ -280,7 +289,7 @@ def test_a_vocabulary_of_152000_tokens_keeps_every_identity():
 def test_the_budget_of_one_candidate_does_not_bound_the_emitted_law(rule):
     q = np.full(10_000, 1e-4)
     p = np.where(np.arange(10_000) < 70, 1 / 70, 0.0)
-    assert float(kl(output_law(rule, draft=p, target=q), q)) == pytest.approx(4.9, abs=0.1)
+    assert float(kl(output_distribution(rule, draft=p, target=q), q)) == pytest.approx(4.9, abs=0.1)
 
 
 @given(rule=rules(), pair=pairs(min_size=2))
@@ -324,7 +333,7 @@ def test_the_residual_of_a_token_outside_the_vocabulary_is_refused(token):
 def test_the_residual_leaves_its_inputs_alone():
     draft, target = np.array([0.9, 0.1]), np.array([0.5, 0.5])
     residual_distribution(SpeculativeSampling(), 0, draft=draft, target=target)
-    output_law(SpeculativeSampling(), draft=draft, target=target)
+    output_distribution(SpeculativeSampling(), draft=draft, target=target)
     assert draft.tolist() == [0.9, 0.1]
     assert target.tolist() == [0.5, 0.5]
 
@@ -368,9 +377,11 @@ def test_the_output_law_agrees_with_its_definition_where_every_level_differs():
     p, q = p / p.sum(), q / q.sum()
     for rule in (Cactus(1e-4), CactusExact(1e-4)):
         assert np.unique(rule.shrink(q[p > rule.boost(q)])).size > 100
-        out = output_law(rule, draft=p, target=q)
+        out = output_distribution(rule, draft=p, target=q)
         # Forty times the tokens of the property test above, as many times the roundings.
-        np.testing.assert_allclose(out, literal_output_law(rule, p, q), atol=40 * ABSOLUTE, rtol=0)
+        np.testing.assert_allclose(
+            out, literal_output_distribution(rule, p, q), atol=40 * ABSOLUTE, rtol=0
+        )
 
 
 def test_a_clamp_that_all_but_keeps_the_draft_still_keeps_its_budget():
@@ -380,5 +391,5 @@ def test_a_clamp_that_all_but_keeps_the_draft_still_keeps_its_budget():
     p += [0.25991002084795706, 0.6572062017157869, 0.05303259100081386, 0.028510818729786055]
     q = [9.180637833837584e-17, 0.0012996544955618335, 0.04659490205145863, 0.035062297669229366]
     q += [0.7995110585602054, 0.11753208722353632, 8.156416210738656e-15]
-    law = output_law(Clamp(2.0, ReverseKL()), draft=p, target=q)
+    law = output_distribution(Clamp(2.0, ReverseKL()), draft=p, target=q)
     assert ReverseKL().between(law, q) <= 2

@@ -23,7 +23,7 @@ from cactus_theory import (
     SpeculativeSampling,
     emission,
     kl,
-    output_law,
+    output_distribution,
     total_variation,
 )
 from cactus_theory.ledger import Ledger, budget_stop
@@ -60,7 +60,7 @@ def position(rule, draft, target, *, bound: bool) -> Position:
             weights[n] = 0
             recovered[n] = weights / weights.sum()
     costs = emission(rule, draft=draft, target=target)
-    exact = float(kl(output_law(rule, draft=draft, target=target), target))
+    exact = float(kl(output_distribution(rule, draft=draft, target=target), target))
     nats = float(costs.kl_bound) if bound else exact
     return Position(draft, target, kept, recovered, Cost(float(costs.total_variation), nats))
 
@@ -195,7 +195,7 @@ def test_the_enumeration_of_one_position_gives_the_output_law():
     pair = rng.dirichlet(np.ones(3), size=2)
     for rule in (Cactus(0.2), CactusExact(0.2)):
         final, _ = emitted(Chain({(): pair}, 1, rule), Ledger(), 1)
-        expected_law = output_law(rule, draft=pair[0], target=pair[1])
+        expected_law = output_distribution(rule, draft=pair[0], target=pair[1])
         law = np.array([sum(c for (t, _), c in final.items() if t == (x,)) for x in range(3)])
         np.testing.assert_allclose(law, expected_law, atol=ROUNDING, rtol=0)
 

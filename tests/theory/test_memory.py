@@ -24,7 +24,7 @@ from cactus_theory import (
     TypicalAcceptance,
     exact_optimum,
     optimum_gap,
-    output_law,
+    output_distribution,
     second_order_optimum,
 )
 
@@ -74,16 +74,16 @@ def laws(noise: float, spread: float) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize(("rule", "multiple"), LAWS, ids=[str(rule) for rule, _ in LAWS])
 def test_an_output_law_takes_a_small_multiple_of_the_vocabulary(rule, multiple, noise, spread):
     draft, target = laws(noise, spread)
-    used = peak(lambda: output_law(rule, draft=draft, target=target))
+    used = peak(lambda: output_distribution(rule, draft=draft, target=target))
     assert used <= multiple * draft.nbytes
 
 
 @pytest.mark.parametrize("rule", [Cactus(0.001), CactusExact(1e-4), Clamp(0.05)], ids=str)
 def test_a_batch_takes_no_more_for_each_position(rule):
     draft, target = laws(5, 1)
-    one = peak(lambda: output_law(rule, draft=draft, target=target))
+    one = peak(lambda: output_distribution(rule, draft=draft, target=target))
     targets = np.stack([target] * 4)
-    four = peak(lambda: output_law(rule, draft=draft, target=targets))
+    four = peak(lambda: output_distribution(rule, draft=draft, target=targets))
     assert four <= 4 * one
 
 

@@ -6,7 +6,14 @@ import matplotlib
 import numpy as np
 import pytest
 
-from cactus_theory import Cactus, binary_kl, exact_optimum, output_law, plots, second_order_optimum
+from cactus_theory import (
+    Cactus,
+    binary_kl,
+    exact_optimum,
+    output_distribution,
+    plots,
+    second_order_optimum,
+)
 from cactus_theory._looks import LOOKS
 from cactus_theory.curves import FAMILIES, curve
 
@@ -98,7 +105,7 @@ def test_granted_needs_a_budget(delta):
 def test_laws_draws_the_largest_tokens_of_three_laws():
     axes = plots.laws(Cactus(0.1), draft=DRAFT[0], target=TARGET[0], tokens=5)
     shown = np.argsort(-np.maximum(DRAFT[0], TARGET[0]))[:5]
-    emitted = output_law(Cactus(0.1), draft=DRAFT[0], target=TARGET[0])
+    emitted = output_distribution(Cactus(0.1), draft=DRAFT[0], target=TARGET[0])
     heights = [patch.get_height() for patch in axes.patches]
     np.testing.assert_array_equal(
         heights, np.concatenate([law[shown] for law in (DRAFT[0], TARGET[0], emitted)])

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cactus_theory import Cactus, CactusExact, CactusSafe, emission, kl, output_law
-from cactus_theory.recording import load_laws, record_laws
+from cactus_theory import Cactus, CactusExact, CactusSafe, emission, kl, output_distribution
+from cactus_theory.recording import compress_distributions, load_recording
 from cactus_theory.testing import pairs
 
 RULES = [Cactus(0.0), Cactus(0.1), Cactus(3.0), CactusExact(0.5), CactusSafe(0.3)]
@@ -22,7 +22,7 @@ FLAT = (np.full(64, 1 / 64), np.linspace(1, 2, 64) / np.linspace(1, 2, 64).sum()
 def figures(rule, draft, target):
     """The figures of an emission, and KL(out||q), by position."""
     cost = emission(rule, draft=draft, target=target)
-    law = output_law(rule, draft=draft, target=target)
+    law = output_distribution(rule, draft=draft, target=target)
     law = law / law.sum(axis=-1, keepdims=True)
     return cost.acceptance_rate, cost.total_variation, cost.kl_bound, kl(law, target)
 
@@ -48,7 +48,7 @@ def random_laws(size, *, spread, seed=3, positions=5):
 @example((np.array([0.5, 0.5, 0.0]), np.array([0.5, 0.0, 0.5])), Cactus(0.1), 0.6)
 def test_no_figure_errs_by_more_than_its_bound(pair, rule, tolerance):
     draft, target = pair
-    laws = record_laws(draft=draft, target=target, tolerance=tolerance)
+    laws = compress_distributions(draft=draft, target=target, tolerance=tolerance)
     assert_within_bounds(rule, laws, draft, target, slack=ROUNDING)
 
 
@@ -56,7 +56,7 @@ def test_no_figure_errs_by_more_than_its_bound(pair, rule, tolerance):
 @pytest.mark.parametrize("tolerance", [0.3, 1e-2, 1e-4])
 def test_the_bounds_hold_for_laws_like_those_of_models(rule, tolerance):
     draft, target = random_laws(400, spread=2.0)
-    laws = record_laws(draft=draft, target=target, tolerance=tolerance)
+    laws = compress_distributions(draft=draft, target=target, tolerance=tolerance)
     assert 0 < laws.tokens.shape[1] < 400
     assert_within_bounds(rule, laws, draft, target, slack=ROUNDING)
 
@@ -65,7 +65,7 @@ def test_the_bounds_but_that_of_the_exact_kl_are_nearly_reached():
     many, p, q = 100_000, 0.1, 1e-5  # each of the many is sure to pass; merged, they hardly do
     draft = np.append(1 - p, np.full(many, p / many))
     target = np.append(1 - q, np.full(many, q / many))
-    laws = record_laws(draft=draft, target=target, tolerance=0.95)
+    laws = compress_distributions(draft=draft, target=target, tolerance=0.95)
     assert laws.tokens.tolist() == [[0]]
     assert_within_bounds(Cactus(0.1), laws, draft, target, slack=ROUNDING)
     true = emission(Cactus(0.1), draft=draft, target=target)
@@ -78,7 +78,7 @@ def test_the_bounds_but_that_of_the_exact_kl_are_nearly_reached():
 @given(pairs(), st.floats(0, 0.9))
 def test_what_is_left_out_keeps_the_tolerance_and_no_mass_is_lost(pair, tolerance):
     draft, target = pair
-    laws = record_laws(draft=draft, target=target, tolerance=tolerance)
+    laws = compress_distributions(draft=draft, target=target, tolerance=tolerance)
     assert (laws.left_out <= tolerance).all()
     for recorded, law in ((laws.draft, draft), (laws.target, target)):
         assert recorded.sum() == pytest.approx(np.sum(law), abs=1e-12)  # the same terms, regrouped
@@ -90,7 +90,7 @@ def test_what_is_left_out_keeps_the_tolerance_and_no_mass_is_lost(pair, toleranc
 def test_a_smaller_tolerance_keeps_more_tokens_and_zero_keeps_all_that_have_mass():
     draft, target = random_laws(300, spread=2.0)
     widths = [
-        record_laws(draft=draft, target=target, tolerance=t).tokens.shape[1]
+        compress_distributions(draft=draft, target=target, tolerance=t).tokens.shape[1]
         for t in (0.1, 1e-3, 0.0)
     ]
     assert widths[0] < widths[1] < widths[2] == 300
@@ -98,9 +98,9 @@ def test_a_smaller_tolerance_keeps_more_tokens_and_zero_keeps_all_that_have_mass
 
 def test_a_file_gives_back_tokens_and_origin_and_its_laws_to_float32(tmp_path):
     draft, target = random_laws(200, spread=2.5)
-    laws = record_laws(draft=draft, target=target, tolerance=1e-3, about={"pair": "ä"})
+    laws = compress_distributions(draft=draft, target=target, tolerance=1e-3, about={"pair": "ä"})
     laws.save(tmp_path / "laws")
-    back = load_laws(tmp_path / "laws")
+    back = load_recording(tmp_path / "laws")
     assert dict(back.about) == {"pair": "ä"}
     assert (back.tokens == laws.tokens).all()
     assert (back.left_out == laws.left_out).all()
@@ -114,14 +114,14 @@ def test_a_file_gives_back_tokens_and_origin_and_its_laws_to_float32(tmp_path):
 @pytest.mark.parametrize("rule", RULES, ids=str)
 def test_the_bounds_hold_after_a_file_but_for_its_rounding(rule, tmp_path):
     draft, target = random_laws(400, spread=2.0)
-    laws = record_laws(draft=draft, target=target, tolerance=1e-5)
+    laws = compress_distributions(draft=draft, target=target, tolerance=1e-5)
     laws.save(tmp_path / "laws.npz")
     # float32 moves probabilities by 2^-23 of themselves: seen to move no figure by 1e-6.
-    assert_within_bounds(rule, load_laws(tmp_path / "laws.npz"), draft, target, slack=1e-6)
+    assert_within_bounds(rule, load_recording(tmp_path / "laws.npz"), draft, target, slack=1e-6)
 
 
 def test_the_bundled_laws_say_where_they_are_from_and_are_exact_enough_to_draw():
-    laws = load_laws()
+    laws = load_recording()
     assert laws.draft.shape == laws.target.shape
     assert len(laws) == 96 == 12 * len(laws.about["prompts"].split("\n"))
     assert laws.left_out.max() <= float(laws.about["tolerance"])
@@ -143,7 +143,7 @@ def test_a_file_of_something_else_is_refused_by_name(content, tmp_path):
     path = tmp_path / "other.npz"
     path.write_bytes(content)
     with pytest.raises(ValueError, match=r"other\.npz holds no recorded laws"):
-        load_laws(path)
+        load_recording(path)
 
 
 @pytest.mark.parametrize(
@@ -157,4 +157,4 @@ def test_a_file_of_something_else_is_refused_by_name(content, tmp_path):
 )
 def test_bad_input_is_named(change, message):
     with pytest.raises(ValueError, match=message):
-        record_laws(**({"draft": [0.5, 0.5], "target": [0.5, 0.5]} | change))
+        compress_distributions(**({"draft": [0.5, 0.5], "target": [0.5, 0.5]} | change))

@@ -23,7 +23,7 @@ from cactus_theory import (
     acceptance_rate,
     binary_kl,
     kl,
-    output_law,
+    output_distribution,
     total_variation,
 )
 from cactus_theory.testing import pairs
@@ -149,7 +149,7 @@ RECOVERS: dict[str, Check] = {
 
 
 def emitted(rule: Any, p: np.ndarray, q: np.ndarray) -> np.ndarray:
-    return output_law(rule, draft=p, target=q)
+    return output_distribution(rule, draft=p, target=q)
 
 
 def equal_law(expected: Callable[[Any, np.ndarray, np.ndarray], Any]) -> Check:
@@ -246,7 +246,7 @@ def strays(rule: Rule) -> bool:
     """A target uniform on 10,000 tokens, of which the draft knows 70: 4.96 nats at most."""
     target = np.full(10_000, 1e-4)
     draft = np.repeat([1 / 70, 0], [70, 9930])
-    return bool(kl(output_law(rule, draft=draft, target=target), target) > 4)
+    return bool(kl(output_distribution(rule, draft=draft, target=target), target) > 4)
 
 
 def reads(change: Callable[[np.ndarray, int], np.ndarray]) -> Check:

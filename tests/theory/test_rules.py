@@ -19,7 +19,7 @@ from cactus_theory import (
     TypicalAcceptance,
     emission,
     kl,
-    output_law,
+    output_distribution,
     residual_distribution,
     total_variation,
 )
@@ -63,7 +63,7 @@ def literal_law(rule, p, q):
 @settings(max_examples=60)
 def test_the_emitted_law_is_the_definition_s(rule, pair):
     p, q = pair
-    law = output_law(rule, draft=p, target=q)
+    law = output_distribution(rule, draft=p, target=q)
     # seven terms of rounding 1e-16, and normalisers that are sums in another order
     np.testing.assert_allclose(law, literal_law(rule, p, q), rtol=1e-9, atol=1e-14)
     assert law.sum() == pytest.approx(1, abs=1e-12)
@@ -76,7 +76,7 @@ def test_the_emitted_law_is_the_definition_s(rule, pair):
 def test_the_account_is_that_of_the_emitted_law(rule, pair):
     p, q = pair
     cost = emission(rule, draft=p, target=q)
-    law = output_law(rule, draft=p, target=q)
+    law = output_distribution(rule, draft=p, target=q)
     assert cost.acceptance_rate == pytest.approx(rule.accepted_mass(p, q).sum(), abs=1e-12)
     assert cost.total_variation == pytest.approx(total_variation(law, q), abs=1e-12)
     assert cost.kl_bound >= kl(law, q) * (1 - 1e-9) - 1e-12
@@ -89,9 +89,9 @@ def test_the_account_is_that_of_the_emitted_law(rule, pair):
 def test_a_batch_is_its_positions_one_by_one(rule):
     rng = np.random.default_rng(0)
     p, q = rng.dirichlet(np.full(6, 0.5), (2, 3, 4))
-    law = output_law(rule, draft=p, target=q)
+    law = output_distribution(rule, draft=p, target=q)
     for position in np.ndindex(3, 4):
-        alone = output_law(rule, draft=p[position], target=q[position])
+        alone = output_distribution(rule, draft=p[position], target=q[position])
         np.testing.assert_allclose(law[position], alone, rtol=1e-13)
 
 
@@ -110,14 +110,14 @@ def test_the_specification_emits_the_law_to_one_cell(rule):
             weights = rule.recovery_weights(token, p, q)
             law += p[token] / cells * weights / weights.sum()
             assert weights[emitted[0]] > 0
-    assert np.abs(law - output_law(rule, draft=p, target=q)).max() <= 4 / cells
+    assert np.abs(law - output_distribution(rule, draft=p, target=q)).max() <= 4 / cells
 
 
 @given(pair=pairs(max_size=7), epsilon=st.sampled_from([1e-6, 0.01, 0.1, 1.0]))
 @settings(max_examples=150)
 def test_a_clamp_keeps_its_budget_and_spends_it(pair, epsilon):
     p, q = pair
-    law = output_law(Clamp(epsilon), draft=p, target=q)
+    law = output_distribution(Clamp(epsilon), draft=p, target=q)
     spent = kl(law, q)
     assert spent <= epsilon * (1 + 1e-12) + 1e-15
     if (p[q == 0] == 0).all() and kl(p, q) > 2 * epsilon:
@@ -129,7 +129,7 @@ def test_a_clamp_keeps_its_budget_and_spends_it(pair, epsilon):
 def test_no_rule_of_the_same_kl_accepts_more_than_the_clamp(pair, delta):
     p, q = pair
     for rule in (Cactus(delta), CactusExact(delta), Lenience(0.5), Mixture(0.5)):
-        spent = kl(output_law(rule, draft=p, target=q), q)
+        spent = kl(output_distribution(rule, draft=p, target=q), q)
         if np.isfinite(spent):
             clamp = emission(Clamp(float(spent)), draft=p, target=q).acceptance_rate
             rate = emission(rule, draft=p, target=q).acceptance_rate
@@ -144,30 +144,32 @@ def test_one_level_recovers_most_cheaply_at_the_same_acceptance(pair, delta):
     before, after = emission(rule, draft=p, target=q), emission(level, draft=p, target=q)
     assert after.acceptance_rate == pytest.approx(before.acceptance_rate, abs=1e-13)
     assert after.total_variation == pytest.approx(before.total_variation, abs=1e-12)
-    theirs = kl(output_law(rule, draft=p, target=q), q)
-    assert kl(output_law(level, draft=p, target=q), q) <= theirs + 1e-12
+    theirs = kl(output_distribution(rule, draft=p, target=q), q)
+    assert kl(output_distribution(level, draft=p, target=q), q) <= theirs + 1e-12
 
 
 @given(pair=pairs(max_size=7))
 def test_the_lossless_settings_emit_the_target(pair):
     p, q = pair
     for rule in (Lenience(1.0), Mixture(1.0), Clamp(0.0), OneLevelRecovery(SpeculativeSampling())):
-        np.testing.assert_allclose(output_law(rule, draft=p, target=q), q, rtol=1e-9, atol=1e-13)
+        np.testing.assert_allclose(
+            output_distribution(rule, draft=p, target=q), q, rtol=1e-9, atol=1e-13
+        )
 
 
 @given(pair=pairs(max_size=7), weight=st.floats(0, 1))
 def test_a_mixture_emits_the_mixture_and_lenience_at_most_q_over_l(pair, weight):
     p, q = pair
-    law = output_law(Mixture(weight), draft=p, target=q)
+    law = output_distribution(Mixture(weight), draft=p, target=q)
     np.testing.assert_allclose(law, weight * q + (1 - weight) * p, rtol=1e-9, atol=1e-13)
     lenience = max(weight, 1e-3)
-    law = output_law(Lenience(lenience), draft=p, target=q)
+    law = output_distribution(Lenience(lenience), draft=p, target=q)
     assert (law <= q / lenience * (1 + 1e-9) + 1e-13).all()
 
 
 def test_typical_acceptance_has_no_guarantee():
     p, q = np.array([0.0, 1.0]), np.array([0.9, 0.1])
-    assert output_law(TypicalAcceptance(), draft=p, target=q).tolist() == [0.0, 1.0]
+    assert output_distribution(TypicalAcceptance(), draft=p, target=q).tolist() == [0.0, 1.0]
 
 
 def test_rejection_by_typical_acceptance_emits_the_first_of_equal_maxima():
@@ -215,7 +217,7 @@ class Threshold(Rule):
 @given(pair=pairs(max_size=6))
 def test_a_rule_of_neither_kind_has_exact_laws_too(pair):
     p, q = pair
-    law = output_law(Threshold(), draft=p, target=q)
+    law = output_distribution(Threshold(), draft=p, target=q)
     np.testing.assert_allclose(law, literal_law(Threshold(), p, q), rtol=1e-12, atol=1e-15)
     cost = emission(Threshold(), draft=p, target=q)
     assert cost.total_variation == pytest.approx(total_variation(law, q), abs=1e-12)
@@ -227,15 +229,15 @@ def test_a_law_that_rounds_above_one_gives_no_nan(rule, excess):
     p, q = np.array([0.5, 0.5]), np.array([1 + excess, 0.0])
     cost = emission(rule, draft=p, target=q)
     assert 0 <= cost.acceptance_rate <= 1
-    assert np.isfinite(output_law(rule, draft=p, target=q)).all()
+    assert np.isfinite(output_distribution(rule, draft=p, target=q)).all()
 
 
 @pytest.mark.parametrize("smallest", [5e-324, 1e-310, 1e-300])
 @pytest.mark.parametrize("epsilon", [1e-300, 1e-17, 0.1])
 def test_a_clamp_stands_extreme_laws_and_budgets(smallest, epsilon):
     p, q = np.array([0.7, 0.3]), np.array([smallest, 1.0])
-    law = output_law(Clamp(epsilon), draft=p, target=q)
+    law = output_distribution(Clamp(epsilon), draft=p, target=q)
     assert kl(law, q) <= epsilon + 1e-15
     rng = np.random.default_rng(0)
     p, q = rng.dirichlet(np.ones(9), 2)
-    assert kl(output_law(Clamp(epsilon), draft=p, target=q), q) <= epsilon + 1e-15
+    assert kl(output_distribution(Clamp(epsilon), draft=p, target=q), q) <= epsilon + 1e-15

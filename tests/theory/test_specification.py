@@ -26,7 +26,7 @@ from cactus_theory import (
     SpeculativeSampling,
     acceptance_rate,
     block_efficiency,
-    output_law,
+    output_distribution,
 )
 from cactus_theory.specification import inverse_cdf, verify
 from cactus_theory.testing import pairs, rules
@@ -128,7 +128,7 @@ def check_law_to_one_cell(verifier, rule, p, q, cells=48):
     # mass, and of each recovered token at most one cell: for the rejected share of the draft.
     rejected = 1 - np.minimum(p, rule.boost(q)).sum()
     tolerance = (0.5 * p + 0.5 + rejected) / cells
-    assert (abs(law - output_law(rule, draft=p, target=q)) <= tolerance).all()
+    assert (abs(law - output_distribution(rule, draft=p, target=q)) <= tolerance).all()
 
 
 def check_strictness(verifier):
@@ -226,7 +226,7 @@ def test_the_block_of_two_follows_the_output_law_at_both_positions(rule):
     cells = 16
     points = [float(u) for u in grid(cells, HALF)]
     outcomes = enumerate_blocks(verify, Remembered(rule), draft, target, points, points)
-    laws = [output_law(rule, draft=draft[i], target=target[i]) for i in range(2)]
+    laws = [output_distribution(rule, draft=draft[i], target=target[i]) for i in range(2)]
     rates = [float(acceptance_rate(rule, draft=draft[i], target=target[i])) for i in range(2)]
     # Acceptance is misplaced by half a cell per drafted token, a recovered token by one more.
     np.testing.assert_allclose(first_token_law(outcomes, 2), laws[0], rtol=0, atol=1.5 / cells)
@@ -297,7 +297,7 @@ def test_a_residual_that_rounds_to_nothing_still_emits_a_token_of_the_target(p, 
         )
         assert len(emitted) == accepted + 1
         assert all(q[x] > 0 for x in emitted)
-        assert (output_law(rule, draft=p, target=q)[np.array(q) == 0] == 0).all()
+        assert (output_distribution(rule, draft=p, target=q)[np.array(q) == 0] == 0).all()
 
 
 def test_the_inverse_distribution_function_never_draws_a_weight_of_zero():

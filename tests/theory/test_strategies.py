@@ -24,7 +24,7 @@ from cactus_theory import (
     SharedRecoveryRule,
     SpeculativeSampling,
     families,
-    output_law,
+    output_distribution,
 )
 from cactus_theory import rules as every_rule
 from cactus_theory.specification import verify
@@ -93,7 +93,7 @@ def test_a_ragged_batch_can_be_verified_row_by_row(batch):
 @given(rule=st.from_type(Rule), p=laws(min_size=3, max_size=3))
 def test_any_rule_can_be_drawn_by_its_type(rule, p):
     assert isinstance(rule, Rule)
-    law = output_law(rule, draft=p, target=p[::-1])
+    law = output_distribution(rule, draft=p, target=p[::-1])
     assert law.min() >= 0
     assert law.sum() == pytest.approx(1, abs=1e-12)  # a few roundings of 2^-53
 

@@ -18,7 +18,7 @@ from cactus_theory import (
     exact_optimum,
     kl,
     optimum_gap,
-    output_law,
+    output_distribution,
     residual_distribution,
     second_order_optimum,
     total_variation,
@@ -34,7 +34,7 @@ def refuses(error, *parts):
 
 
 LAW_FUNCTIONS = {
-    "output_law": lambda a, b: output_law(RULE, draft=a, target=b),
+    "output_distribution": lambda a, b: output_distribution(RULE, draft=a, target=b),
     "emission": lambda a, b: emission(RULE, draft=a, target=b),
     "acceptance_rate": lambda a, b: acceptance_rate(RULE, draft=a, target=b),
     "residual_distribution": lambda a, b: residual_distribution(RULE, 0, draft=a, target=b),
@@ -91,10 +91,10 @@ def test_the_index_of_a_bad_probability_in_a_batch_is_told():
     batch = np.full((2, 3, 2), 0.5)
     batch[1, 2] = [1.25, -0.25]
     with refuses(ValueError, "draft must be a probability", "got 1.25 at index (1, 2, 0)"):
-        output_law(RULE, draft=batch, target=GOOD)
+        output_distribution(RULE, draft=batch, target=GOOD)
     batch[1, 2] = [0.25, 0.5]
     with refuses(ValueError, "target must sum to 1", "0.75"):
-        output_law(RULE, draft=GOOD, target=batch)
+        output_distribution(RULE, draft=GOOD, target=batch)
 
 
 def test_a_single_precision_softmax_is_a_law():
@@ -172,7 +172,7 @@ def test_block_efficiency_refuses_a_scalar():
 
 
 def test_draft_and_target_are_keyword_only():
-    for function in (output_law, emission, acceptance_rate):
+    for function in (output_distribution, emission, acceptance_rate):
         with pytest.raises(TypeError):
             function(RULE, GOOD, GOOD)
     with pytest.raises(TypeError):

@@ -20,12 +20,12 @@ from cactus_runtime.bench.quality.ifeval import ifeval_checks, load_prompts
 from cactus_runtime.bench.quality.picture import quality
 from cactus_runtime.bench.quality.summary import summarise
 from cactus_runtime.decoder import Decoder
-from cactus_runtime.models import ModelNotFoundError
+from cactus_runtime.models.loading import ModelNotFoundError
 from cactus_runtime.pairs import Pair
-from cactus_runtime.recording import record_laws
+from cactus_runtime.recording import record_distributions
 from cactus_runtime.sampling import SamplingParams
 from cactus_theory._validate import LARGEST_BUDGET
-from cactus_theory.recording import load_laws
+from cactus_theory.recording import load_recording
 
 _RECORDED_PROMPTS, _RECORDED_TOKENS = 16, 24
 _FREE = ("folder", "prompts", "limit", "batch_size", "device", "report")  # may differ on resuming
@@ -114,10 +114,10 @@ def _arms(
         draft: Any = decoder.draft
         read = [chat_ids(tokenizer, prompt["prompt"]) for prompt in prompts[:_RECORDED_PROMPTS]]
         pair = Pair(decoder.target, draft, tokenizer)
-        record_laws(pair, read, tokens=_RECORDED_TOKENS, sampling=sampling, seed=options.seed).save(
-            path
-        )
-    return all_arms(options.deltas, matched=options.match, laws=load_laws(path))
+        record_distributions(
+            pair, read, tokens=_RECORDED_TOKENS, sampling=sampling, seed=options.seed
+        ).save(path)
+    return all_arms(options.deltas, matched=options.match, laws=load_recording(path))
 
 
 def _settings(options: argparse.Namespace) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from cactus_theory import (
     acceptance_rate,
 )
 from cactus_theory.inverse import delta_for_acceptance_rate
-from cactus_theory.recording import RecordedLaws
+from cactus_theory.recording import Recording
 
 PLAIN, SPECULATIVE = "plain", "speculative"
 _STRICTEST = 1e-300  # the least threshold of typical acceptance
@@ -52,7 +52,7 @@ class Arm:
     speculative: bool = True
 
 
-def all_arms(deltas: Sequence[float], *, matched: float, laws: RecordedLaws) -> dict[str, Arm]:
+def all_arms(deltas: Sequence[float], *, matched: float, laws: Recording) -> dict[str, Arm]:
     """Plain decoding, speculative sampling, Cactus, and rules that accept as much as one of these.
 
     Parameters
@@ -61,7 +61,7 @@ def all_arms(deltas: Sequence[float], *, matched: float, laws: RecordedLaws) -> 
         Budgets of Cactus, in nats.
     matched : float
         The budget of Cactus whose mean acceptance rate the families in `MATCHED` are given.
-    laws : RecordedLaws
+    laws : Recording
         The positions over which that mean is taken.
 
     Returns
@@ -75,8 +75,8 @@ def all_arms(deltas: Sequence[float], *, matched: float, laws: RecordedLaws) -> 
 
     Examples
     --------
-    >>> from cactus_theory.recording import record_laws
-    >>> laws = record_laws(draft=[0.6, 0.3, 0.1], target=[0.2, 0.3, 0.5])
+    >>> from cactus_theory.recording import compress_distributions
+    >>> laws = compress_distributions(draft=[0.6, 0.3, 0.1], target=[0.2, 0.3, 0.5])
     >>> arms = all_arms([0.5, 1.0], matched=1.0, laws=laws)
     >>> list(arms)
     ['plain', 'speculative', 'cactus 0.5', 'cactus 1', 'exact', 'clamp', 'typical', 'mixture']

@@ -20,7 +20,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from cactus_runtime.quiet import no_progress_bars
+from cactus_runtime.models.quiet import no_progress_bars
 
 FOLDER = Path(__file__).parent
 

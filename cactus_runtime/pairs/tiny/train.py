@@ -41,8 +41,8 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+from cactus_runtime.models.quiet import no_progress_bars
 from cactus_runtime.pairs.tiny import load_model
-from cactus_runtime.quiet import no_progress_bars
 
 END = "<|endoftext|>"
 FILES = ("data.noun", "data.verb", "data.adj", "data.adv")

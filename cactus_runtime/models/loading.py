@@ -15,10 +15,10 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from cactus_runtime.context import vocabulary_size
+from cactus_runtime.models.kv_cache import vocabulary_size
+from cactus_runtime.models.quiet import no_progress_bars
 from cactus_runtime.pairs import PAIRS, Pair, load_pair
 from cactus_runtime.proposal import Drafter
-from cactus_runtime.quiet import no_progress_bars
 
 _PADDING = 1024  # vocabularies are padded by less than this, to a round number
 

@@ -1,4 +1,4 @@
-"""The device functions of `cactus_runtime.kernels`: pointers in, no shapes checked.
+"""The device functions of `cactus_runtime.verification.kernels`: pointers in, no shapes checked.
 
 Logits and draft laws come as (pointer, strides of batch, row and token); a normaliser as
 (peak, log_sum, number of rows), with q(x) = exp((logit(x) - peak) / temperature - log_sum); the

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from rich.table import Table
 from rich.text import Text
 
-from cactus_runtime.statistics import DecodeResult, Token
+from cactus_runtime.result.result import DecodeResult, Token
 
 STYLES = {"accepted": "green", "recovered": "bold red", "bonus": "bold blue", "plain": "default"}
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from cactus_theory import CandidateRule, output_law
+from cactus_theory import CandidateRule, output_distribution
 from cactus_theory.specification import verify
 from proofs_check.claims import Finding, claim, conclude
 from proofs_check.rational import Law, candidate, emitted, laws, overlap, stretched, total_variation
@@ -274,7 +274,7 @@ def code_output_law(tolerance: float = 1e-15, share: float = 1 / 3) -> Finding:
     for draft, target in product(laws(3, 4), repeat=2):
         for exact, used in ((Fraction(1, 3), share), (Fraction(1), 1.0)):
             law = emitted(draft, target, stretched(target, exact))
-            got = output_law(
+            got = output_distribution(
                 Stretch(used),
                 draft=np.array(draft, dtype=float),
                 target=np.array(target, dtype=float),

@@ -22,8 +22,8 @@ from typing import NamedTuple
 import torch
 from torch.nn.functional import pad
 
-from cactus_runtime import _triton
-from cactus_runtime.verification import Verification, accept, check_shapes
+from cactus_runtime.verification import device_functions
+from cactus_runtime.verification.verify import Verification, accept, check_shapes
 from cactus_theory.rules import CandidateRule
 
 _CHUNK = 4096  # tokens of one program
@@ -106,10 +106,10 @@ def token_probs(
     target_prob = _float64(logits, batch, rows - 1)
     law = _with_strides(logits)
     with torch.cuda.device_of(logits):
-        _triton.sum_chunk[chunks, rows, batch](
+        device_functions.sum_chunk[chunks, rows, batch](
             law, vocabulary, temperature, peaks, sums, _CHUNK, num_warps=8
         )
-        _triton.combine_chunks[rows, batch](
+        device_functions.combine_chunks[rows, batch](
             law, tokens.contiguous(), temperature, peaks, sums, chunks, *normaliser, target_prob,
             _power_of_two(chunks), num_warps=1,
         )  # fmt: skip
@@ -127,7 +127,7 @@ def draw(
     uniforms: torch.Tensor,
     temperature: float = 1.0,
 ) -> torch.Tensor:
-    """One token per block, by the inverse distribution function of `cactus_runtime.random`.
+    """One token per block, by the inverse distribution function of `cactus_runtime.streams`.
 
     With q the target's law in the chosen row and p the draft's, it is the first x with
 
@@ -203,8 +203,8 @@ def draw(
     # Without fused multiply-adds both launches round a weight alike, and as torch does.
     options = {"num_warps": 8, "enable_fp_fusion": False}
     with torch.cuda.device_of(logits):
-        _triton.weigh_chunk[chunks, batch](*weights, _CHUNK, **options)
-        _triton.search[(batch,)](
+        device_functions.weigh_chunk[chunks, batch](*weights, _CHUNK, **options)
+        device_functions.search[(batch,)](
             *weights, chunks, uniforms.contiguous(), token, _CHUNK, _power_of_two(chunks), **options
         )
     return token
@@ -224,8 +224,8 @@ def verify(
 ) -> Verification:
     """Keep a prefix of each row's drafted tokens and draw one more token.
 
-    What `cactus_runtime.verification.verify` returns for the same uniforms, up to the rounding of
-    the probabilities: a uniform that near to a threshold may come to lie on its other side. The
+    What `cactus_runtime.verification.verify.verify` returns for the same uniforms, up to the rounding
+    of the probabilities: a uniform that near to a threshold may come to lie on its other side. The
     only warp is a temperature.
 
     Parameters
@@ -326,19 +326,19 @@ def applies(logits: torch.Tensor) -> bool:
     >>> applies(torch.zeros(1, 1, 2))
     False
     """
-    return _triton.AVAILABLE and logits.is_cuda
+    return device_functions.AVAILABLE and logits.is_cuda
 
 
 def _check(logits: torch.Tensor, temperature: float) -> None:
-    if not _triton.AVAILABLE:
+    if not device_functions.AVAILABLE:
         raise ModuleNotFoundError(
-            "cactus_runtime.kernels needs triton: pip install triton", name="triton"
+            "cactus_runtime.verification.kernels needs triton: pip install triton", name="triton"
         )
     if logits.ndim != 3 or 0 in logits.shape[1:]:
         raise ValueError(f"logits must have shape (B, k + 1, V), got {tuple(logits.shape)}")
     if not 0 < temperature < math.inf:
         raise ValueError(f"temperature must lie in (0, inf), got {temperature!r}")
-    if not (logits.is_cuda or _triton.interpreted()):
+    if not (logits.is_cuda or device_functions.interpreted()):
         raise ValueError(
             f"logits must be on a device that Triton compiles for, got {logits.device} "
             "(set TRITON_INTERPRET=1 before the program starts to have the kernels interpreted)"

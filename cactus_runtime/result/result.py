@@ -309,7 +309,7 @@ class DecodeResult:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        from cactus_runtime.html import fragment  # it knows this module
+        from cactus_runtime.result.web_page import fragment  # it knows this module
 
         return fragment(self)
 

@@ -16,15 +16,14 @@ from cactus_runtime import (
     PromptLookup,
     Request,
     SamplingParams,
-    _triton,
-    block_graph,
-    kernels,
 )
-from cactus_runtime.block_graph import BlockProgram
-from cactus_runtime.capture import HostReads
-from cactus_runtime.drafting import ModelDrafts, NoDrafts
-from cactus_runtime.row import Row
-from cactus_runtime.static_context import StaticContext
+from cactus_runtime.loop import block_program
+from cactus_runtime.loop.block_program import BlockProgram
+from cactus_runtime.loop.drafting import ModelDrafts, NoDrafts
+from cactus_runtime.loop.row import Row
+from cactus_runtime.models.cuda_graphs import HostReads
+from cactus_runtime.models.static_kv_cache import StaticContext
+from cactus_runtime.verification import device_functions, kernels
 from cactus_theory import (
     Cactus,
     CactusExact,
@@ -263,7 +262,7 @@ def test_every_rule_sampling_and_draft_length_has_its_own_program():
 
 
 def test_programs_not_asked_for_any_more_are_let_go(monkeypatch):
-    monkeypatch.setattr(block_graph, "_KEPT", 2)
+    monkeypatch.setattr(block_program, "_KEPT", 2)
     options = [{}, {"rule": Cactus(0.9)}, {"sampling": SamplingParams(top_k=2)}, {}]
     requests = [one for some in options for one in requests_alike(1, **some)]
     wanted, _ = decoded(alike(), requests, 1)
@@ -391,7 +390,7 @@ def test_nor_in_one_with_the_fused_verification(sampling, monkeypatch):
     monkeypatch.setattr(kernels, "applies", lambda logits: True)
     monkeypatch.setattr(kernels, "_check", lambda logits, temperature: None)
     for name in ("sum_chunk", "combine_chunks", "weigh_chunk", "search"):
-        monkeypatch.setattr(_triton, name, Kernel())
+        monkeypatch.setattr(device_functions, name, Kernel())
     program = program_of(llama(1), Cactus(0.1), sampling, 3)
     with HostReads() as reads:
         program._compute()
@@ -413,8 +412,8 @@ def test_nor_in_one_with_the_fused_verification(sampling, monkeypatch):
     ids=["item", "bool", "nonzero", "mask", "copy back", "constant", "copy"],
 )
 def test_a_decision_on_the_host_would_be_seen(spoil, unreadable, monkeypatch):
-    sound = block_graph.log_normaliser
-    monkeypatch.setattr(block_graph, "log_normaliser", lambda x: (spoil(x), sound(x))[1])
+    sound = block_program.log_normaliser
+    monkeypatch.setattr(block_program, "log_normaliser", lambda x: (spoil(x), sound(x))[1])
     program = program_of(llama(1), Cactus(0.1), SamplingParams(), 3)
     with contextlib.ExitStack() as stack:
         if unreadable:
@@ -440,8 +439,8 @@ def test_what_no_graph_can_hold_is_run_as_it_is(monkeypatch):
     """One wait more, of the program's own; results are those of the host and models by turns."""
     requests = requests_alike(3)
     wanted, _ = decoded(alike(), requests, 2)
-    sound = block_graph.log_normaliser
-    monkeypatch.setattr(block_graph, "log_normaliser", lambda x: (x.sum().item(), sound(x))[1])
+    sound = block_program.log_normaliser
+    monkeypatch.setattr(block_program, "log_normaliser", lambda x: (x.sum().item(), sound(x))[1])
     with programs(), taped():
         batch = batch_of(requests)
         batch._block()

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import torch
 from transformers import PreTrainedModel
 
-from cactus_runtime.capture import Recorder
-from cactus_runtime.context import Context, check_ragged, rope_types
-from cactus_runtime.device import fill
+from cactus_runtime.models.cuda_graphs import Recorder
+from cactus_runtime.models.device import fill
+from cactus_runtime.models.kv_cache import Context, check_ragged, rope_types
 
 _SHORT = 32  # tokens; longer passes read prompts, and hardly repeat
 _BY_LONGEST = {"dynamic", "longrope"}  # rotary frequencies follow the last position that is read

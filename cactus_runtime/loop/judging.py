@@ -9,14 +9,14 @@ from itertools import islice
 
 import torch
 
-from cactus_runtime import kernels
-from cactus_runtime.device import to_device
-from cactus_runtime.drafting import Drafts
-from cactus_runtime.random import Purpose
-from cactus_runtime.row import BlockWarp, Outcome, Row, distinct
+from cactus_runtime.loop.drafting import Drafts
+from cactus_runtime.loop.row import BlockWarp, Outcome, Row, distinct
+from cactus_runtime.models.device import to_device
+from cactus_runtime.result.result import Verdict
 from cactus_runtime.sampling import SamplingParams
-from cactus_runtime.statistics import Verdict
-from cactus_runtime.verification import (
+from cactus_runtime.streams import Purpose
+from cactus_runtime.verification import kernels
+from cactus_runtime.verification.verify import (
     Verification,
     Warp,
     block_emission,
@@ -25,7 +25,7 @@ from cactus_runtime.verification import (
     verify,
     verify_by_law,
 )
-from cactus_theory.laws import Emission
+from cactus_theory.emitted import Emission
 from cactus_theory.ledger import budget_stop
 from cactus_theory.rules import Rule, SpeculativeSampling
 

@@ -65,7 +65,7 @@ def residual_distribution(rule: Rule, token: int, *, draft: Any, target: Any) ->
     return weights / total
 
 
-def output_law(rule: Rule, *, draft: Any, target: Any) -> np.ndarray:
+def output_distribution(rule: Rule, *, draft: Any, target: Any) -> np.ndarray:
     r"""Law of the token emitted at one verified position.
 
     out(x) = m(x) + sum over n of w(n) r_n(x), where m is the mass accepted, w(n) = p(n) - m(n)
@@ -101,9 +101,9 @@ def output_law(rule: Rule, *, draft: Any, target: Any) -> np.ndarray:
     Examples
     --------
     >>> from cactus_theory import Cactus
-    >>> output_law(Cactus(0.0), draft=[0.75, 0.25], target=[0.5, 0.5])
+    >>> output_distribution(Cactus(0.0), draft=[0.75, 0.25], target=[0.5, 0.5])
     array([0.5, 0.5])
-    >>> output_law(Cactus(0.02), draft=[0.75, 0.25], target=[0.5, 0.5])
+    >>> output_distribution(Cactus(0.02), draft=[0.75, 0.25], target=[0.5, 0.5])
     array([0.6, 0.4])
     """
     draft, target = np.broadcast_arrays(*_validate.law_pair(draft=draft, target=target))
@@ -119,7 +119,7 @@ def output_law(rule: Rule, *, draft: Any, target: Any) -> np.ndarray:
 def _by_candidates(
     rule: CandidateRule, draft: np.ndarray, target: np.ndarray, kept: np.ndarray
 ) -> np.ndarray:
-    """Law emitted at one position, from the accepted mass; see `output_law` for the letters."""
+    """Emitted law at one position, from the accepted mass; letters as in `output_distribution`."""
     rejected = np.flatnonzero(draft > kept)
     if rejected.size == 0:
         return kept

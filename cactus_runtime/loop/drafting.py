@@ -10,13 +10,13 @@ from typing import Any, Protocol
 import torch
 from transformers import PreTrainedModel
 
-from cactus_runtime.context import vocabulary_size
 from cactus_runtime.draft_length import FixedLength
+from cactus_runtime.loop.row import BlockWarp, Row
+from cactus_runtime.models.kv_cache import vocabulary_size
+from cactus_runtime.models.static_kv_cache import StaticContext, open_context
 from cactus_runtime.proposal import Drafter, Proposal
-from cactus_runtime.random import inverse_cdf
-from cactus_runtime.row import BlockWarp, Row
-from cactus_runtime.static_context import StaticContext, open_context
-from cactus_runtime.verification import Warp
+from cactus_runtime.streams import inverse_cdf
+from cactus_runtime.verification.verify import Warp
 
 _SUM_TOLERANCE = 1e-3  # a half-precision softmax stays within it
 

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from html import escape
 from typing import NamedTuple
 
-from cactus_runtime.curve import running_sum
-from cactus_runtime.render import figures, showable
-from cactus_runtime.statistics import DecodeResult, Origin, Token
+from cactus_runtime.result.result import DecodeResult, Origin, Token
+from cactus_runtime.result.svg_curve import running_sum
+from cactus_runtime.result.terminal import figures, showable
 
 
 class Look(NamedTuple):

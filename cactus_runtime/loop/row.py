@@ -11,9 +11,8 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from cactus_runtime.random import Streams
 from cactus_runtime.request import Request
-from cactus_runtime.statistics import (
+from cactus_runtime.result.result import (
     Block,
     DecodeResult,
     FinishReason,
@@ -22,8 +21,9 @@ from cactus_runtime.statistics import (
     Token,
     Verdict,
 )
+from cactus_runtime.streams import Streams
 from cactus_runtime.text import TextStream
-from cactus_runtime.verification import Position, as_they_are
+from cactus_runtime.verification.verify import Position, as_they_are
 
 Role = Literal["draft", "target"]
 

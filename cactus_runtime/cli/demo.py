@@ -1,4 +1,4 @@
-"""``python -m cactus_runtime.demo``: a real model pair decodes a prompt, and the account of it."""
+"""``python -m cactus_runtime.cli.demo``: a real pair decodes a prompt, with its account."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from rich.console import Console
 
 from cactus_runtime.decoder import Decoder, Decoding
 from cactus_runtime.pairs import PAIRS
-from cactus_runtime.render import colour, comparison, legend
 from cactus_runtime.request import Request
+from cactus_runtime.result.terminal import colour, comparison, legend
 from cactus_runtime.sampling import SamplingParams
 from cactus_theory import Cactus, CandidateRule, SpeculativeSampling
 
@@ -75,7 +75,7 @@ def _show(options: argparse.Namespace) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m cactus_runtime.demo",
+        prog="python -m cactus_runtime.cli.demo",
         description="Decode a prompt under Cactus, then plainly and by speculative sampling.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )

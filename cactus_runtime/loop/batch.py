@@ -11,17 +11,17 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from cactus_runtime.block_graph import BlockProgram, open_programs
-from cactus_runtime.context import NonFiniteLogitsError
-from cactus_runtime.device import to_device
-from cactus_runtime.drafting import BatchDrafter, Drafts
-from cactus_runtime.judging import judge, needs_host
+from cactus_runtime.loop.block_program import BlockProgram, open_programs
+from cactus_runtime.loop.drafting import BatchDrafter, Drafts
+from cactus_runtime.loop.judging import judge, needs_host
+from cactus_runtime.loop.row import Outcome, Row, distinct
+from cactus_runtime.models.device import to_device
+from cactus_runtime.models.kv_cache import NonFiniteLogitsError
+from cactus_runtime.models.static_kv_cache import open_context
 from cactus_runtime.proposal import Drafter
-from cactus_runtime.random import Purpose
-from cactus_runtime.row import Outcome, Row, distinct
-from cactus_runtime.static_context import open_context
-from cactus_runtime.statistics import DecodeResult, Token
-from cactus_runtime.verification import log_normaliser
+from cactus_runtime.result.result import DecodeResult, Token
+from cactus_runtime.streams import Purpose
+from cactus_runtime.verification.verify import log_normaliser
 
 _SPARE_SLOTS = 256
 

@@ -17,7 +17,7 @@ import torch
 from transformers import Cache, PreTrainedModel
 from transformers.cache_utils import CacheLayerMixin
 
-from cactus_runtime.device import to_device
+from cactus_runtime.models.device import to_device
 
 _FEW = 8  # logits rows computed in vain for rows that are this much shorter than others
 _MASKABLE = {"sdpa", "eager"}

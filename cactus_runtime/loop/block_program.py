@@ -14,16 +14,22 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from cactus_runtime.context import Context
-from cactus_runtime.device import fill
 from cactus_runtime.draft_length import FixedLength
-from cactus_runtime.drafting import BatchDrafter, Drafts, ModelDrafts, NoDrafts, UnattendedDrafter
-from cactus_runtime.judging import decide, unpack
-from cactus_runtime.random import Purpose
-from cactus_runtime.row import Outcome, Row, distinct
+from cactus_runtime.loop.drafting import (
+    BatchDrafter,
+    Drafts,
+    ModelDrafts,
+    NoDrafts,
+    UnattendedDrafter,
+)
+from cactus_runtime.loop.judging import decide, unpack
+from cactus_runtime.loop.row import Outcome, Row, distinct
+from cactus_runtime.models.device import fill
+from cactus_runtime.models.kv_cache import Context
+from cactus_runtime.models.static_kv_cache import StaticContext
 from cactus_runtime.sampling import SamplingParams
-from cactus_runtime.static_context import StaticContext
-from cactus_runtime.verification import (
+from cactus_runtime.streams import Purpose
+from cactus_runtime.verification.verify import (
     Position,
     as_they_are,
     log_normaliser,

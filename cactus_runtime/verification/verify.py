@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from cactus_runtime.random import inverse_cdf
+from cactus_runtime.streams import inverse_cdf
 from cactus_theory import specification
-from cactus_theory.laws import Emission, emission_sums
+from cactus_theory.emitted import Emission, emission_sums
 from cactus_theory.rules import CandidateRule, Rule, SpeculativeSampling
 
 _CACHED = 2**17  # logits: in float64 a megabyte

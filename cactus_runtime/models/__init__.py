@@ -1,0 +1,1 @@
+"""What the decoder knows of transformers models: loading, caches, devices, quantised copies."""

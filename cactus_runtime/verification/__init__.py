@@ -1,0 +1,1 @@
+"""Verification: from logits and drafted tokens to a judgement. Knows neither rows nor models."""

@@ -50,8 +50,8 @@ class Recording:
     r"""Laws of draft and target at N positions: their K most probable tokens, the rest merged.
 
     Made by `compress_distributions` or `load_recording`. A column is a token; the last three are
-    merged ones: all that were left out with q = 0, with p > q > 0, and with p <= q. So both arrays hold laws, and
-    every function of `draft` and `target` takes them as they are.
+    merged ones: all that were left out with q = 0, with p > q > 0, and with p <= q. So both
+    arrays hold laws, and every function of `draft` and `target` takes them as they are.
 
     Attributes
     ----------

@@ -224,8 +224,8 @@ def verify(
 ) -> Verification:
     """Keep a prefix of each row's drafted tokens and draw one more token.
 
-    What `cactus_runtime.verification.verify.verify` returns for the same uniforms, up to the rounding
-    of the probabilities: a uniform that near to a threshold may come to lie on its other side. The
+    What `verify` (in torch) returns for the same uniforms, up to the rounding of the
+    probabilities: a uniform that near to a threshold may come to lie on its other side. The
     only warp is a temperature.
 
     Parameters

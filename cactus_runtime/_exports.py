@@ -15,11 +15,11 @@ from cactus_runtime.proposal import Drafter as Drafter
 from cactus_runtime.proposal import PromptLookup as PromptLookup
 from cactus_runtime.proposal import Proposal as Proposal
 from cactus_runtime.request import Request as Request
-from cactus_runtime.result.result import Block as Block
 from cactus_runtime.result.result import DecodeResult as DecodeResult
-from cactus_runtime.result.result import Token as Token
-from cactus_runtime.result.result import Verdict as Verdict
+from cactus_runtime.result.trace import Block as Block
+from cactus_runtime.result.trace import Token as Token
+from cactus_runtime.result.trace import Verdict as Verdict
 from cactus_runtime.result.web_page import html_page as html_page
 from cactus_runtime.sampling import SamplingParams as SamplingParams
-from cactus_runtime.verification.verify import Verification as Verification
-from cactus_runtime.verification.verify import verify as verify
+from cactus_runtime.verification.judge import judge as judge
+from cactus_runtime.verification.judgement import Judgement as Judgement

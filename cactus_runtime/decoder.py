@@ -21,7 +21,8 @@ from cactus_runtime.models.loading import context_length, eos_token_ids, resolve
 from cactus_runtime.pairs import Pair
 from cactus_runtime.proposal import Drafter
 from cactus_runtime.request import Prompt, Request
-from cactus_runtime.result.result import DecodeResult, Token
+from cactus_runtime.result.result import DecodeResult
+from cactus_runtime.result.trace import Token
 from cactus_runtime.sampling import SamplingParams
 from cactus_theory.rules import Rule, SpeculativeSampling
 

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 
 from cactus_runtime.models.kv_cache import vocabulary_size
 from cactus_runtime.models.static_kv_cache import open_context
-from cactus_runtime.result.result import Verdict
+from cactus_runtime.result.trace import Verdict
 from cactus_theory.planning import VerifyCost, block_cost
 
 _BINS = 10  # of the draft's probability of its token

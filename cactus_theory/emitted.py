@@ -236,10 +236,7 @@ def emission(rule: Rule, *, draft: Any, target: Any) -> Emission:
 def emission_sums(rule: Rule, draft: Any, target: Any, *, xp: Any) -> Emission:
     """`emission` over a namespace and without checks: float64 arrays of one shape (..., V)."""
     if not isinstance(rule, CandidateRule):
-        kept, law = rule.accepted_and_emitted(draft, target, xp=xp)
-        gain = xp.where(law > target, law - target, 0.0)
-        divergence = kl_term(target, law - target, xp=xp).sum(-1)
-        return Emission(xp.clip(kept.sum(-1), 0.0, 1.0), gain.sum(-1), divergence)
+        return emission_of(*rule.accepted_and_emitted(draft, target, xp=xp), target, xp=xp)
     if xp is np:
         sums: Any = np.empty((3, *draft.shape[:-1]))
         for position in np.ndindex(draft.shape[:-1]):
@@ -252,6 +249,13 @@ def emission_sums(rule: Rule, draft: Any, target: Any, *, xp: Any) -> Emission:
         p, q = xp.where(over, draft, 0.0), xp.where(over, target, 0.0)
         lost, gained, divergence = _raised_sums(rule, p, q, xp=xp)
     return Emission(xp.clip(draft.sum(-1) - lost, 0.0, 1.0), gained, divergence)
+
+
+def emission_of(kept: Any, emitted: Any, target: Any, *, xp: Any) -> Emission:
+    """`Emission` from the accepted mass and the emitted distribution themselves."""
+    gain = xp.where(emitted > target, emitted - target, 0.0)
+    divergence = kl_term(target, emitted - target, xp=xp).sum(-1)
+    return Emission(xp.clip(kept.sum(-1), 0.0, 1.0), gain.sum(-1), divergence)
 
 
 def _raised_sums(rule: CandidateRule, p: Any, q: Any, *, xp: Any) -> tuple[Any, Any, Any]:

@@ -117,9 +117,9 @@ def blocks_agree(options: argparse.Namespace) -> dict[str, Any]:
         with by_turns():
             wanted = in_parts.batch(requests, batch_size=2).finish()
         for one, other in zip(found, wanted, strict=True):
-            if options.device.startswith("cuda") and not one.seconds.undivided:
+            if options.device.startswith("cuda") and not one.seconds.fused:
                 raise AssertionError(f"no block of {rule}, {sampling} was one launch")
-            if other.seconds.undivided:
+            if other.seconds.fused:
                 raise AssertionError(f"a block of {rule}, {sampling} was not decoded by turns")
             if (one.tokens, one.blocks) != (other.tokens, other.blocks):
                 raise AssertionError(f"{rule}, {sampling}: {one.tokens} and {other.tokens}")

@@ -9,7 +9,7 @@ import torch
 
 from cactus_runtime.bench.rounds import interleave, spread
 from cactus_runtime.streams import inverse_cdf
-from cactus_runtime.verification.verify import verify
+from cactus_runtime.verification.judge import judge
 from cactus_theory import Cactus
 
 
@@ -21,7 +21,7 @@ def bench_verification(
     rule = Cactus(delta)
     contenders: dict[str, Callable[[int], Any]] = {
         "logsumexp": lambda _: block["target_logits"].logsumexp(-1),
-        "verify": lambda _: verify(rule, **block),
+        "judge": lambda _: judge(rule, **block),
         "textbook": lambda _: textbook(rule, **block),
         "materialised candidates": lambda _: materialised(rule, **block),
     }
@@ -30,11 +30,11 @@ def bench_verification(
     seconds = {name: [taken for taken, _ in run] for name, run in runs.items()}
     shape = {"batch": batch, "drafts": drafts, "vocabulary": vocabulary, "delta": delta}
     for name in ("logsumexp", "textbook", "materialised candidates"):
-        ratios = [a / b for a, b in zip(seconds["verify"], seconds[name], strict=True)]
+        ratios = [a / b for a, b in zip(seconds["judge"], seconds[name], strict=True)]
         yield {
             "name": f"verification / {name}",
             "ratio": spread(ratios),
-            "seconds": spread(seconds["verify"]),
+            "seconds": spread(seconds["judge"]),
             "other_seconds": spread(seconds[name]),
             **shape,
         }

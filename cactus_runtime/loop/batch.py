@@ -12,16 +12,16 @@ import torch
 from transformers import PreTrainedModel
 
 from cactus_runtime.loop.block_program import BlockProgram, open_programs
-from cactus_runtime.loop.drafting import BatchDrafter, Drafts
-from cactus_runtime.loop.judging import judge, needs_host
-from cactus_runtime.loop.row import Outcome, Row, distinct
+from cactus_runtime.loop.drafting import BatchDrafter
+from cactus_runtime.loop.judging import check_finite, judge_rows
+from cactus_runtime.loop.row import Row
 from cactus_runtime.models.device import to_device
-from cactus_runtime.models.kv_cache import NonFiniteLogitsError
 from cactus_runtime.models.static_kv_cache import open_context
 from cactus_runtime.proposal import Drafter
-from cactus_runtime.result.result import DecodeResult, Token
+from cactus_runtime.result.result import DecodeResult
+from cactus_runtime.result.trace import Token
 from cactus_runtime.streams import Purpose
-from cactus_runtime.verification.verify import log_normaliser
+from cactus_runtime.verification.judgement import RowJudgement
 
 _SPARE_SLOTS = 256
 
@@ -178,11 +178,11 @@ class BatchDecoding(Iterator[tuple[int, Token]]):
         self._admit()
         rows = [self._rows[index] for index in self._active]
         program = None if self._programs is None else self._programs.find(rows)
-        outcomes = self._in_parts(rows) if program is None else self._at_once(program, rows)
+        judged = self._in_parts(rows) if program is None else self._at_once(program, rows)
         emitted = [
             (index, token)
-            for index, row, outcome in zip(self._active, rows, outcomes, strict=True)
-            for token in row.commit(outcome)
+            for index, row, judgement in zip(self._active, rows, judged, strict=True)
+            for token in row.commit(judgement)
         ]
         self._settle(rows)
         seconds = time.perf_counter() - started
@@ -190,7 +190,7 @@ class BatchDecoding(Iterator[tuple[int, Token]]):
             row.seconds.total += seconds
         return emitted
 
-    def _in_parts(self, rows: Sequence[Row]) -> list[Outcome]:
+    def _in_parts(self, rows: Sequence[Row]) -> list[RowJudgement]:
         clock = [time.perf_counter()]
         counts = [row.draft_limit() for row in rows]
         uniforms = self._uniforms(rows, max(counts) + 1)
@@ -198,23 +198,23 @@ class BatchDecoding(Iterator[tuple[int, Token]]):
         clock.append(time.perf_counter())
         logits = self._target.read(self._unread(rows), drafts.tokens)
         clock.append(time.perf_counter())
-        outcomes = self._judge(rows, drafts, logits, uniforms)
+        judged = judge_rows(rows, drafts, logits, uniforms)
         clock.append(time.perf_counter())
         for row in rows:
             row.seconds.draft += clock[1] - clock[0]
             row.seconds.target += clock[2] - clock[1]
             row.seconds.verification += clock[3] - clock[2]
-        return outcomes
+        return judged
 
-    def _at_once(self, program: BlockProgram, rows: Sequence[Row]) -> list[Outcome]:
+    def _at_once(self, program: BlockProgram, rows: Sequence[Row]) -> list[RowJudgement]:
         started = time.perf_counter()
-        outcomes, drafts, normaliser = program(rows)
-        if not all(outcome.finite for outcome in outcomes):
-            self._check_finite(rows, drafts, normaliser)
+        judged, drafts, normaliser = program(rows)
+        if not all(row.finite for row in judged):
+            check_finite(rows, drafts, normaliser)
         seconds = time.perf_counter() - started
         for row in rows:
-            row.seconds.undivided += seconds
-        return outcomes
+            row.seconds.fused += seconds
+        return judged
 
     def _admit(self) -> None:
         while self._waiting and len(self._active) < self._batch_size:
@@ -243,39 +243,3 @@ class BatchDecoding(Iterator[tuple[int, Token]]):
     def _uniforms(self, rows: Sequence[Row], count: int) -> torch.Tensor:
         drawn = np.stack([row.uniforms(count) for row in rows])
         return to_device(drawn, self._target.model.device)
-
-    def _judge(
-        self, rows: Sequence[Row], drafts: Drafts, logits: torch.Tensor, uniforms: torch.Tensor
-    ) -> list[Outcome]:
-        """What to commit to each row; rows are judged together as far as their rules agree."""
-        normaliser = log_normaliser(logits)
-        waits = logits.is_cpu or any(needs_host(row) for row in rows)
-        if waits:
-            self._check_finite(rows, drafts, normaliser)
-        rules = distinct(row.request.rule for row in rows)
-        outcomes: dict[int, Outcome] = {}
-        for rule in rules:
-            own = [i for i, row in enumerate(rows) if row.request.rule == rule]
-            some = slice(None) if len(rules) == 1 else own
-            found = judge(
-                rule,
-                [rows[i] for i in own],
-                drafts.of(some, [drafts.counts[i] for i in own]),
-                logits=logits[some],
-                normaliser=normaliser[some],
-                uniforms=uniforms[some],
-            )
-            outcomes.update(zip(own, found, strict=True))
-        if not waits and not all(outcome.finite for outcome in outcomes.values()):
-            self._check_finite(rows, drafts, normaliser)
-        return [outcomes[i] for i in range(len(rows))]
-
-    def _check_finite(self, rows: Sequence[Row], drafts: Drafts, normaliser: torch.Tensor) -> None:
-        for role, found in (("target", normaliser), ("draft", drafts.peaks)):
-            if found is None or torch.isfinite(found).all():
-                continue
-            i, j = (int(x) for x in (~torch.isfinite(found)).nonzero()[0])
-            raise NonFiniteLogitsError(
-                f"the {role} model gave non-finite logits after token {len(rows[i].ids) - 1 + j} "
-                f"of request {self._active[i]} (log-sum-exp or largest value {float(found[i, j])})"
-            )

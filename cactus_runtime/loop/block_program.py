@@ -8,7 +8,6 @@ other devices the function can be run as it is, by which it is tested.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -22,19 +21,15 @@ from cactus_runtime.loop.drafting import (
     NoDrafts,
     UnattendedDrafter,
 )
-from cactus_runtime.loop.judging import decide, unpack
-from cactus_runtime.loop.row import Outcome, Row, distinct
+from cactus_runtime.loop.row import Row, distinct
+from cactus_runtime.loop.warp import SamplingWarp
 from cactus_runtime.models.device import fill
 from cactus_runtime.models.kv_cache import Context
 from cactus_runtime.models.static_kv_cache import StaticContext
 from cactus_runtime.sampling import SamplingParams
 from cactus_runtime.streams import Purpose
-from cactus_runtime.verification.verify import (
-    Position,
-    as_they_are,
-    log_normaliser,
-    reads_one_number,
-)
+from cactus_runtime.verification.judge import judge, judged_in_torch
+from cactus_runtime.verification.judgement import RowJudgement, unpacked
 from cactus_theory.rules import Rule
 
 _KEPT = 16  # programs
@@ -43,7 +38,7 @@ _KEPT = 16  # programs
 class Judged(NamedTuple):
     """Outcomes of a block's rows, and by what non-finite logits among them are known."""
 
-    outcomes: list[Outcome]
+    judgements: list[RowJudgement]
     drafts: Drafts
     normaliser: torch.Tensor
 
@@ -87,7 +82,7 @@ class BlockPrograms:
             if known == key:
                 return program
         program = None
-        if reads_one_number(key[0]):
+        if judged_in_torch(key[0]):
             program = BlockProgram(self._target, self._drafter, *key)
         self._programs.append((key, program))
         del self._programs[:-_KEPT]
@@ -112,7 +107,7 @@ class BlockProgram:
     target : StaticContext
     drafter : UnattendedDrafter
     rule : Rule
-        One of which `reads_one_number`.
+        One of which `judged_in_torch`.
     sampling : SamplingParams
         Of which temperature and filters are applied, and nothing that reads earlier tokens.
     k : int
@@ -127,7 +122,7 @@ class BlockProgram:
         k: int,
     ) -> None:
         self._target, self._drafter = target, drafter
-        self._rule, self._sampling, self._k = rule, sampling, k
+        self._rule, self._warp, self._k = rule, SamplingWarp(sampling), k
         shape = len(target.lengths), 4 + len(Purpose) * (k + 1)
         self._given = torch.zeros(shape, dtype=torch.float64, device=target.model.device)
         self._given[:, 2] = 2  # tokens of a row that never was: the last two, which are zeros
@@ -146,31 +141,29 @@ class BlockProgram:
             self._launch = self._target.recorder(self._compute)
         packed, drafts, normaliser = self._launch()
         self._drafter.drafted(rows, self._k)
-        outcomes = unpack(packed[: len(rows)].tolist(), counts)
-        return Judged(outcomes, drafts.of(slice(len(rows)), counts), normaliser[: len(rows)])
+        judgements = unpacked(packed[: len(rows)].tolist(), counts)
+        return Judged(judgements, drafts.of(slice(len(rows)), counts), normaliser[: len(rows)])
 
     @torch.no_grad()
     def _compute(self) -> tuple[torch.Tensor, Drafts, torch.Tensor]:
-        """What `decide` packs of all rows, their drafts, and the log-sum-exps of the target."""
+        """The packed judgement of all rows, their drafts, and the log-sum-exps of the target."""
         last, length, count = self._given[:, :4].long().split([2, 1, 1], dim=-1)
         uniforms = self._given[:, 4:].unflatten(-1, (self._k + 1, len(Purpose)))
-        warp = partial(_warp, self._sampling)
-        drafts = self._drafter.draft_all(last, length, uniforms[:, :-1, Purpose.DRAFT], warp)
+        drafts = self._drafter.draft_all(last, length, uniforms[:, :-1, Purpose.DRAFT], self._warp)
         tokens = torch.cat([last[:, 1:], drafts.tokens], dim=-1)
         steps = torch.arange(self._k + 1, device=tokens.device)
         logits = self._target.read_at(tokens, length - 1 + steps)
-        normaliser = log_normaliser(logits)
-        packed = decide(
+        judgement = judge(
             self._rule,
-            drafts,
-            count.squeeze(-1),
-            logits=logits,
-            normaliser=normaliser,
-            uniforms=uniforms,
-            samplings=[self._sampling],
-            warp=warp,
+            drafts.tokens,
+            draft_probs=drafts.probs,
+            target_logits=logits,
+            accept_uniforms=uniforms[:, :-1, Purpose.ACCEPT],
+            recover_uniforms=uniforms[:, 0, Purpose.RECOVER],
+            num_drafts=count.squeeze(-1),
+            warp=self._warp,
         )
-        return packed, drafts, normaliser
+        return judgement.packed(), drafts, judgement.log_normaliser
 
 
 def _longest(row: Row) -> int:
@@ -182,7 +175,3 @@ def _given(row: Row, count: int, k: int) -> np.ndarray:
     """One row of a program's input: last two ids, number of ids, drafts that count, uniforms."""
     head = [*row.ids[-2:], len(row.ids), count]
     return np.concatenate([head, row.uniforms(k + 1).ravel()])
-
-
-def _warp(sampling: SamplingParams, logits: torch.Tensor, position: Position) -> torch.Tensor:
-    return sampling.warp(as_they_are(logits, position))

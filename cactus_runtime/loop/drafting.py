@@ -11,12 +11,13 @@ import torch
 from transformers import PreTrainedModel
 
 from cactus_runtime.draft_length import FixedLength
-from cactus_runtime.loop.row import BlockWarp, Row
+from cactus_runtime.loop.row import Row
+from cactus_runtime.loop.warp import BlockWarp
 from cactus_runtime.models.kv_cache import vocabulary_size
 from cactus_runtime.models.static_kv_cache import StaticContext, open_context
 from cactus_runtime.proposal import Drafter, Proposal
 from cactus_runtime.streams import inverse_cdf
-from cactus_runtime.verification.verify import Warp
+from cactus_runtime.verification.warp import Warp
 
 _SUM_TOLERANCE = 1e-3  # a half-precision softmax stays within it
 
@@ -224,7 +225,9 @@ class ModelDrafts:
         peaks[:, j] = logits.amax(-1)
         missing = self._vocabulary - logits.shape[-1]
         logits = torch.nn.functional.pad(logits, (0, missing), value=-torch.inf)
-        probs[:, j] = warp(logits, j).softmax(-1, dtype=torch.float32)
+        rows = torch.arange(len(logits), device=logits.device)
+        warped = warp(logits, rows, torch.full_like(rows, j))
+        probs[:, j] = warped.softmax(-1, dtype=torch.float32)
         drafts.tokens[:, j] = inverse_cdf(probs[:, j], uniforms)
 
     def _stop(self, rows, counts, drafts, j) -> list[int]:

@@ -4,122 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
+from cactus_runtime.result.trace import Block, FinishReason, Origin, Seconds, Token, Verdict
 from cactus_theory.rules import Rule
 
-Origin = Literal["accepted", "recovered", "bonus", "plain"]
-FinishReason = Literal["length", "eos", "stop", "interrupted"]
-
 ENOUGH = 20  # verified positions, or blocks that drafted, before a warning
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """A drafted token, how it was judged, and what its position was charged.
-
-    Attributes
-    ----------
-    id : int
-        The drafted token n; the emitted one too if it was accepted.
-    draft_prob, target_prob, boosted : float
-        p(n), q(n), and g(n): the chance to pass was min(g/p, 1).
-    acceptance_rate : float
-        sum_x min(p, g): the chance that a token drafted here passes.
-    total_variation, kl_bound : float
-        TV(out, q), exact, and the upper bound of KL(out || q) in nats (exact for rules without
-        candidates).
-
-    Examples
-    --------
-    >>> Verdict(7, 0.5, 0.2, 0.4, 0.9, 0.1, 0.02).acceptance_probability
-    0.8
-    """
-
-    id: int
-    draft_prob: float
-    target_prob: float
-    boosted: float
-    acceptance_rate: float
-    total_variation: float
-    kl_bound: float
-
-    @property
-    def acceptance_probability(self) -> float:
-        """min(g/p, 1): the chance to pass that this drafted token had."""
-        return min(self.boosted / self.draft_prob, 1.0)
-
-
-@dataclass(frozen=True)
-class Token:
-    """One emitted token.
-
-    Attributes
-    ----------
-    id : int
-    text : str
-        The text it released: "" while a character is incomplete or a stop string may have begun.
-    origin : str
-        "accepted" (drafted and kept), "recovered" (after a rejection), "bonus" (after all drafts
-        were kept) or "plain" (no draft was there to verify).
-    logprob : float
-        Log-probability under the target itself, before temperature, filters and penalties.
-    verdict : Verdict or None
-        Of the token drafted here; None where none was. The ledger's entry of this token.
-
-    Examples
-    --------
-    >>> Token(7, " seven", "bonus", -0.5, None)
-    Token(id=7, text=' seven', origin='bonus')
-    """
-
-    id: int
-    text: str
-    origin: Origin
-    logprob: float = field(repr=False)
-    verdict: Verdict | None = field(repr=False)
-
-
-@dataclass(frozen=True)
-class Block:
-    """One target pass: tokens proposed; of them kept and emitted; all tokens emitted.
-
-    Attributes
-    ----------
-    drafted, accepted, emitted : int
-
-    Examples
-    --------
-    >>> Block(drafted=4, accepted=2, emitted=3).emitted
-    3
-    """
-
-    drafted: int
-    accepted: int
-    emitted: int
-
-
-@dataclass
-class Seconds:
-    """Wall-clock seconds, as the host sees them; `overhead` is what the parts leave of `total`.
-
-    `undivided` are those of blocks that were one launch on a GPU: draft, target and verification,
-    which the host cannot tell apart. Of the other blocks on a GPU, whose work is only queued
-    before its result is asked for, most of the wait is `verification`.
-
-    Of a row in a batch: while it was decoded, whatever else was.
-    """
-
-    draft: float = 0.0
-    target: float = 0.0
-    verification: float = 0.0
-    total: float = 0.0
-    undivided: float = 0.0
-
-    @property
-    def overhead(self) -> float:
-        parts = self.draft + self.target + self.verification + self.undivided
-        return self.total - parts
 
 
 @dataclass(frozen=True)

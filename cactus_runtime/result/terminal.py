@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from rich.table import Table
 from rich.text import Text
 
-from cactus_runtime.result.result import DecodeResult, Token
+from cactus_runtime.result.result import DecodeResult
+from cactus_runtime.result.trace import Token
 
 STYLES = {"accepted": "green", "recovered": "bold red", "bonus": "bold blue", "plain": "default"}
 

@@ -11,9 +11,10 @@ from collections.abc import Iterable
 from html import escape
 from typing import NamedTuple
 
-from cactus_runtime.result.result import DecodeResult, Origin, Token
+from cactus_runtime.result.result import DecodeResult
 from cactus_runtime.result.svg_curve import running_sum
 from cactus_runtime.result.terminal import figures, showable
+from cactus_runtime.result.trace import Origin, Token
 
 
 class Look(NamedTuple):

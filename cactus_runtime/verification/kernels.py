@@ -23,7 +23,11 @@ import torch
 from torch.nn.functional import pad
 
 from cactus_runtime.verification import device_functions
-from cactus_runtime.verification.verify import Verification, accept, check_shapes
+from cactus_runtime.verification.acceptance import accept, probs_of
+from cactus_runtime.verification.candidates import figures, logprobs_of
+from cactus_runtime.verification.charges import Limits, limited
+from cactus_runtime.verification.judgement import Judgement
+from cactus_runtime.verification.warp import Warp
 from cactus_theory.rules import CandidateRule
 
 _CHUNK = 4096  # tokens of one program
@@ -210,7 +214,7 @@ def draw(
     return token
 
 
-def verify(
+def judge_candidates(
     rule: CandidateRule,
     tokens: torch.Tensor,
     *,
@@ -218,82 +222,31 @@ def verify(
     target_logits: torch.Tensor,
     accept_uniforms: torch.Tensor,
     recover_uniforms: torch.Tensor,
-    num_drafts: torch.Tensor | None = None,
-    lossy: torch.Tensor | None = None,
-    temperature: float = 1.0,
-) -> Verification:
-    """Keep a prefix of each row's drafted tokens and draw one more token.
+    num_drafts: torch.Tensor | None,
+    limits: Limits | None,
+    warp: Warp,
+) -> Judgement:
+    """`judge` for a rule with a candidate, where the warp is only a temperature.
 
-    What `verify` (in torch) returns for the same uniforms, up to the rounding of the
-    probabilities: a uniform that near to a threshold may come to lie on its other side. The
-    only warp is a temperature.
-
-    Parameters
-    ----------
-    rule : CandidateRule
-    tokens : int64 tensor, shape (B, k)
-        Drafted tokens, in [0, V); k may be 0.
-    draft_probs : tensor, shape (B, k, V), or None
-        The laws the tokens were drawn from; None means one-hot on the tokens.
-    target_logits : tensor, shape (B, k + 1, V)
-        After filters; float16, bfloat16, float32 or float64; -inf excludes a token.
-    accept_uniforms : float64 tensor, shape (B, k)
-    recover_uniforms : float64 tensor, shape (B,)
-    num_drafts : int64 tensor, shape (B,), optional
-        Drafted tokens of each row that count; those after them are padding, by any token. Default
-        all.
-    lossy : bool tensor, shape (B, k), optional
-        Where the rule applies; elsewhere the position is verified by plain speculative sampling.
-        Default everywhere.
-    temperature : float
-        In (0, inf); divides the logits.
-
-    Returns
-    -------
-    Verification
-        Without a host synchronisation.
+    What `candidates.judge_candidates` returns for the same uniforms, up to the rounding of the
+    probabilities: a uniform that near to a threshold may come to lie on its other side.
 
     Raises
     ------
     ModuleNotFoundError
         If triton is missing.
-    TypeError
-        If the rule is not a `CandidateRule`.
     ValueError
-        If a shape or the temperature is wrong, or Triton cannot run where the logits are.
-
-    Examples
-    --------
-    On a GPU, with all tensors there (or with TRITON_INTERPRET=1):
-
-    >>> from cactus_theory import Cactus
-    >>> block = verify(  # doctest: +SKIP
-    ...     Cactus(0.5), torch.tensor([[1]]), draft_probs=torch.tensor([[[0.5, 0.5]]]),
-    ...     target_logits=torch.tensor([[[0.0, 0.0], [0.0, -torch.inf]]]),
-    ...     accept_uniforms=torch.tensor([[0.3]]).double(),
-    ...     recover_uniforms=torch.tensor([0.3]).double())
-    >>> block.accepted.tolist(), block.last_token.tolist()  # doctest: +SKIP
-    ([1], [0])
+        If the temperature is wrong, or Triton cannot run where the logits are.
     """
-    if not isinstance(rule, CandidateRule):
-        raise TypeError(f"rule must be a CandidateRule, got {rule!r}")
-    check_shapes(
-        tokens,
-        target_logits,
-        {
-            "draft_probs": draft_probs,
-            "accept_uniforms": accept_uniforms,
-            "recover_uniforms": recover_uniforms,
-            "num_drafts": num_drafts,
-            "lossy": lossy,
-        },
-    )
+    temperature: float = warp.temperature  # type: ignore[assignment]
+    found = figures(rule, tokens, draft_probs, target_logits, warp)
+    charges, lossy = limited(found.charges, limits)
     target_prob, normaliser = token_probs(target_logits, tokens, temperature=temperature)
-    accepted, draft_prob, boosted = accept(
+    draft_prob = probs_of(tokens, draft_probs)
+    accepted, boosted = accept(
         rule,
-        tokens,
         target_prob,
-        draft_probs=draft_probs,
+        draft_prob,
         accept_uniforms=accept_uniforms,
         num_drafts=num_drafts,
         lossy=lossy,
@@ -315,11 +268,23 @@ def verify(
         uniforms=recover_uniforms,
         temperature=temperature,
     )
-    return Verification(accepted, last_token, draft_prob, target_prob, boosted)
+    return Judgement(
+        tokens=tokens,
+        accepted=accepted,
+        last_token=last_token,
+        logprobs=logprobs_of(tokens, accepted, last_token, target_logits, found.log_normaliser),
+        draft_prob=draft_prob,
+        target_prob=target_prob,
+        boosted=boosted,
+        acceptance_rate=charges.acceptance_rate,
+        total_variation=charges.total_variation,
+        kl_bound=charges.kl_bound,
+        log_normaliser=found.log_normaliser,
+    )
 
 
 def applies(logits: torch.Tensor) -> bool:
-    """Whether `verify` can run where these logits are.
+    """Whether the kernels can run where these logits are.
 
     Examples
     --------

@@ -92,6 +92,19 @@ class CandidateRule(Rule):
     array([0.75, 0.25])
     """
 
+    @property
+    def lossless(self) -> bool:
+        """Whether g = q everywhere: the rule is plain speculative sampling."""
+        return False
+
+    @property
+    def chi_square_floor(self) -> float:
+        """A c for which g >= min(q + sqrt(c q (1-q)), 1) at every q > 0; 0 promises nothing.
+
+        A token with p < q + sqrt(c q (1-q)) is then kept for certain, without a look at g.
+        """
+        return 0.0
+
     @abstractmethod
     def boost(self, target_prob: Any, *, xp: Any = np) -> Any:
         """g in [q, 1], the probability granted to a drafted token of target probability q."""

@@ -61,6 +61,14 @@ class Cactus(CandidateRule):
     def __post_init__(self) -> None:
         object.__setattr__(self, "delta", _validate.budget("delta", self.delta))
 
+    @property
+    def lossless(self) -> bool:
+        return self.delta == 0
+
+    @property
+    def chi_square_floor(self) -> float:
+        return 2 * self.delta
+
     def boost(self, target_prob: Any, *, xp: Any = np) -> Any:
         # A law may say 1 and a rounding error, which no square root should see.
         return second_order_boost(xp.clip(target_prob, 0.0, 1.0), self.delta, xp=xp)
@@ -128,6 +136,15 @@ class CactusExact(CandidateRule):
         if not isinstance(self.divergence, Divergence):
             raise TypeError(f"divergence must be a Divergence, got {self.divergence!r}")
         object.__setattr__(self, "delta", _validate.budget("delta", self.delta))
+
+    @property
+    def lossless(self) -> bool:
+        return self.delta == 0
+
+    @property
+    def chi_square_floor(self) -> float:
+        """For KL that of `CactusSafe`, whose candidate is within the budget."""
+        return math.expm1(min(self.delta, _BEYOND)) * _DOWN if self.divergence == _KL else 0.0
 
     def boost(self, target_prob: Any, *, xp: Any = np) -> Any:
         return self.divergence.solve(target_prob, self.delta, xp=xp)[0]
@@ -204,6 +221,14 @@ class CactusSafe(CandidateRule):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "delta", _validate.budget("delta", self.delta))
+
+    @property
+    def lossless(self) -> bool:
+        return self.delta == 0
+
+    @property
+    def chi_square_floor(self) -> float:
+        return self._chi_square
 
     def boost(self, target_prob: Any, *, xp: Any = np) -> Any:
         room = xp.clip(1 - target_prob, 0.0, 1.0)

@@ -34,6 +34,10 @@ class SpeculativeSampling(CandidateRule):
         source="Leviathan et al. 2023, Chen et al. 2023; Theorem 1 of Hao and Mou 2026",
     )
 
+    @property
+    def lossless(self) -> bool:
+        return True
+
     def boost(self, target_prob: Any, *, xp: Any = np) -> Any:
         return target_prob
 

@@ -61,7 +61,7 @@ def told(result):
 
 def decoded(pair, requests, batch_size):
     results = Decoder(pair[0], draft=pair[1]).batch(requests, batch_size=batch_size).finish()
-    return [told(result) for result in results], sum(r.seconds.undivided > 0 for r in results)
+    return [told(result) for result in results], sum(r.seconds.fused > 0 for r in results)
 
 
 def requests_of(data, *, vocabulary=7, most=5):
@@ -228,7 +228,7 @@ def test_what_asks_the_host_is_decoded_by_turns(other, monkeypatch):
         decoding = batch_of(requests_alike(2, **other))
         results = decoding.finish()
     assert all(len(result.tokens) == 25 or result.finish_reason == "eos" for result in results)
-    assert all(result.seconds.undivided == 0 for result in results)
+    assert all(result.seconds.fused == 0 for result in results)
 
 
 @pytest.mark.parametrize("options", [{"rule": Cactus(0.4)}, {"sampling": SamplingParams(top_k=2)}])
@@ -239,10 +239,10 @@ def test_rows_that_differ_are_decoded_by_turns_and_alone_at_once_again(options):
         batch = batch_of([first, other, second])
         whole = []
         while batch._active or batch._waiting:
-            before = [row.seconds.undivided for row in batch._rows]
+            before = [row.seconds.fused for row in batch._rows]
             rows = [batch._rows[i] for i in batch._active]
             batch._block()
-            after = [row.seconds.undivided for row in batch._rows]
+            after = [row.seconds.fused for row in batch._rows]
             same = len({str(row.request.rule) + str(row.request.sampling) for row in rows}) == 1
             whole.append((same, before != after))
     assert {at_once for same, at_once in whole[1:] if not same} == {False}
@@ -311,9 +311,9 @@ def test_seconds_of_blocks_at_once_are_not_divided():
     with programs():
         (result,) = batch_of(requests_alike(1), batch_size=1).finish()
     seconds = result.seconds
-    assert seconds.undivided > 0 < seconds.verification  # the prompt was read by turns
+    assert seconds.fused > 0 < seconds.verification  # the prompt was read by turns
     assert seconds.overhead == pytest.approx(
-        seconds.total - (seconds.draft + seconds.target + seconds.verification + seconds.undivided)
+        seconds.total - (seconds.draft + seconds.target + seconds.verification + seconds.fused)
     )
     assert 0 <= seconds.overhead < seconds.total
 
@@ -347,7 +347,7 @@ def test_logits_that_are_not_finite_are_reported_by_model_row_and_position(role,
         with pytest.raises(NonFiniteLogitsError, match=told):
             batch.finish()
         row = batch._rows[-1]
-        assert row.seconds.undivided > 0  # a block at once had gone well before
+        assert row.seconds.fused > 0  # a block at once had gone well before
     assert 2 < len(row.ids) <= 10
 
 

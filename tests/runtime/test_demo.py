@@ -2,7 +2,7 @@
 
 import pytest
 
-from cactus_runtime import demo
+from cactus_runtime.cli import demo
 
 
 def test_it_streams_the_text_and_prints_the_comparison(capsys):

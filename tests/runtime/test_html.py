@@ -13,8 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cactus_runtime import Block, DecodeResult, Token, Verdict, curve, html_page
-from cactus_runtime.result.result import Seconds
 from cactus_runtime.result.terminal import figures
+from cactus_runtime.result.trace import Seconds
 from cactus_runtime.result.web_page import LOOKS, details, fragment
 from cactus_theory import Cactus
 

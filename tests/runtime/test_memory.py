@@ -7,11 +7,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from cactus_runtime import Request, SamplingParams
+from cactus_runtime import Request, SamplingParams, judge
 from cactus_runtime.loop.drafting import Drafts
-from cactus_runtime.loop.judging import judge
+from cactus_runtime.loop.judging import judge_rows
 from cactus_runtime.loop.row import Row
-from cactus_runtime.verification.verify import log_normaliser, verify
 from cactus_theory import Cactus, CactusExact, SpeculativeSampling
 
 B, K, V = 4, 4, 50_000
@@ -59,14 +58,14 @@ def uniforms_of(block):
 @pytest.mark.parametrize("rule", RULES, ids=str)
 def test_verify_allocates_at_most_one_row_of_the_vocabulary_per_request(rule, block):
     with Allocations() as allocations:
-        verify(
+        judge(
             rule,
             block["tokens"],
             draft_probs=block["draft_probs"],
             target_logits=block["target_logits"],
             **uniforms_of(block),
         )
-    assert allocations.largest == B * V
+    assert allocations.largest <= B * V
 
 
 @pytest.mark.parametrize(
@@ -84,17 +83,10 @@ def test_judge_allocates_at_most_one_row_of_the_vocabulary_per_request(
     drafts = Drafts(block["tokens"], block["draft_probs"], [K] * B)
     with Allocations() as allocations:
         tracemalloc.start()
-        judge(
-            rule,
-            rows,
-            drafts,
-            logits=block["target_logits"],
-            normaliser=log_normaliser(block["target_logits"]),
-            uniforms=block["uniforms"],
-        )
+        judge_rows(rows, drafts, block["target_logits"], block["uniforms"])
         _, host = tracemalloc.get_traced_memory()  # numpy's arrays, the temporary ones too
         tracemalloc.stop()
-    assert allocations.largest == B * V
+    assert allocations.largest <= B * V
     assert host < B * K * V * 8
 
 

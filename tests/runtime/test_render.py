@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from cactus_runtime import Block, DecodeResult, Token, Verdict
-from cactus_runtime.result.result import ENOUGH, Seconds
+from cactus_runtime.result.result import ENOUGH
 from cactus_runtime.result.terminal import STYLES, colour, comparison, figures, showable
+from cactus_runtime.result.trace import Seconds
 from cactus_theory import Cactus
 
 VERDICT = Verdict(5, 0.3, 0.1, 0.2, 0.7, 0.05, 0.02)

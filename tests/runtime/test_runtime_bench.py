@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from cactus_runtime import Decoder
+from cactus_runtime import Decoder, judge
 from cactus_runtime.bench.__main__ import main
 from cactus_runtime.bench.models import synthetic_laws
 from cactus_runtime.bench.verifying import materialised, random_block, textbook
 from cactus_runtime.loop import block_program
-from cactus_runtime.verification.verify import verify
 from cactus_theory import Cactus
 from tests.runtime.tape import programs
 
@@ -75,7 +74,7 @@ def test_synthetic_laws_agree_exactly_by_what_is_asked(size, agreement):
 
 def test_the_contenders_accept_what_verify_accepts():
     block = random_block(6, 3, 50, "cpu")
-    wanted = verify(Cactus(0.2), **block)
+    wanted = judge(Cactus(0.2), **block)
     for contender in (textbook, materialised):
         assert torch.equal(contender(Cactus(0.2), **block)[0], wanted.accepted)
     assert torch.equal(materialised(Cactus(0.2), **block)[1], wanted.last_token)

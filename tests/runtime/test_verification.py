@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cactus_runtime.verification.verify import block_emission, verify
+from cactus_runtime import judge
 from cactus_theory import (
     Cactus,
     CactusExact,
@@ -49,7 +49,7 @@ def enumerate_law(verifier, rule, cells):
 def test_plain_speculative_sampling_emits_exactly_the_target():
     # With 48 cells every threshold of these rational laws lies between two midpoints, so the
     # counts are exact; what is left is the rounding of a sum of 9,216 terms.
-    law = enumerate_law(verify, SpeculativeSampling(), 48)
+    law = enumerate_law(judge, SpeculativeSampling(), 48)
     assert np.abs(law - TARGET).max() < 1e-12
 
 
@@ -57,7 +57,7 @@ def test_plain_speculative_sampling_emits_exactly_the_target():
 def test_a_lossy_rule_emits_its_output_law_to_one_cell(rule):
     cells = 150
     expected = output_distribution(rule, draft=DRAFT, target=TARGET)
-    law = enumerate_law(verify, rule, cells)
+    law = enumerate_law(judge, rule, cells)
     assert np.abs(law - expected).max() <= 2 / cells  # one cell per uniform
     assert np.abs(expected - TARGET).max() > 4 / cells  # and the check can tell it from plain
 
@@ -75,11 +75,11 @@ class UnscaledResidual(Cactus):
 @pytest.mark.parametrize("mutant", [MissingBoost(0.5), UnscaledResidual(0.2)])
 def test_the_enumeration_rejects_a_mutant(mutant):
     expected = output_distribution(Cactus(mutant.delta), draft=DRAFT, target=TARGET)
-    assert np.abs(enumerate_law(verify, mutant, 150) - expected).max() > 2 / 150
+    assert np.abs(enumerate_law(judge, mutant, 150) - expected).max() > 2 / 150
 
 
 def test_a_uniform_of_zero_never_accepts_an_excluded_token():
-    block = verify(
+    block = judge(
         Cactus(5.0),
         torch.tensor([[0]]),
         draft_probs=torch.tensor([[[0.5, 0.5]]]),
@@ -120,7 +120,7 @@ def test_it_agrees_with_the_specification_token_for_token(pair, data):
         accept_uniforms=accept,
         recover_uniform=recover,
     )
-    block = verify(
+    block = judge(
         rule,
         torch.tensor([tokens]),
         draft_probs=torch.tensor(np.tile(draft, (1, len(tokens), 1))),
@@ -149,8 +149,8 @@ def random_block(seed, batch=500, drafts=4, size=9):
 def test_a_budget_of_zero_is_plain_speculative_sampling_token_for_token(rule):
     block = random_block(0)
     tokens = block.pop("tokens")
-    plain = verify(SpeculativeSampling(), tokens, **block)
-    zero = verify(rule, tokens, **block)
+    plain = judge(SpeculativeSampling(), tokens, **block)
+    zero = judge(rule, tokens, **block)
     assert torch.equal(plain.accepted, zero.accepted)
     assert torch.equal(plain.last_token, zero.last_token)
 
@@ -158,15 +158,23 @@ def test_a_budget_of_zero_is_plain_speculative_sampling_token_for_token(rule):
 def test_a_lossless_position_is_plain_speculative_sampling_and_a_lossy_one_is_not():
     block = random_block(5)
     tokens = block.pop("tokens")
-    rule, none = Cactus(0.5), torch.zeros(tokens.shape, dtype=torch.bool)
-    plain, boosted = verify(SpeculativeSampling(), tokens, **block), verify(rule, tokens, **block)
-    lossless, lossy = (verify(rule, tokens, lossy=flag, **block) for flag in (none, ~none))
+    rule, batch = Cactus(0.5), len(tokens)
+
+    def upto(count):
+        return judge(rule, tokens, limits=lambda _: torch.full((batch,), count), **block)
+
+    plain, boosted = judge(SpeculativeSampling(), tokens, **block), judge(rule, tokens, **block)
+    lossless, lossy = upto(0), upto(tokens.shape[1])
     for field in ("accepted", "last_token"):
         assert torch.equal(getattr(lossless, field), getattr(plain, field))
         assert torch.equal(getattr(lossy, field), getattr(boosted, field))
-    leading = none.clone()
-    leading[:, 0] = True
-    mixed = verify(rule, tokens, lossy=leading, **block)
+    # the one sums min(p, q), the other takes what it loses from the sum of p
+    torch.testing.assert_close(
+        lossless.acceptance_rate, plain.acceptance_rate, rtol=1e-14, atol=1e-15
+    )
+    assert not lossless.total_variation.any()
+    assert not lossless.kl_bound.any()
+    mixed = upto(1)
     first_rejected = boosted.accepted == 0
     assert torch.equal(mixed.last_token[first_rejected], boosted.last_token[first_rejected])
     assert torch.equal(mixed.accepted > 0, boosted.accepted > 0)
@@ -175,10 +183,10 @@ def test_a_lossless_position_is_plain_speculative_sampling_and_a_lossy_one_is_no
 @pytest.mark.parametrize("rule", [Cactus(0.3), CactusExact(0.3)])
 def test_a_batch_is_its_rows_one_by_one(rule):
     block = random_block(1, batch=20)
-    together = verify(rule, block["tokens"], **{k: v for k, v in block.items() if k != "tokens"})
+    together = judge(rule, block["tokens"], **{k: v for k, v in block.items() if k != "tokens"})
     for i in range(20):
         row = {name: tensor[i : i + 1] for name, tensor in block.items()}
-        alone = verify(rule, row.pop("tokens"), **row)
+        alone = judge(rule, row.pop("tokens"), **row)
         assert alone.accepted.item() == together.accepted[i].item()
         assert alone.last_token.item() == together.last_token[i].item()
 
@@ -186,7 +194,7 @@ def test_a_batch_is_its_rows_one_by_one(rule):
 def test_every_count_of_accepted_tokens_occurs_in_the_random_blocks():
     block = random_block(0)
     tokens = block.pop("tokens")
-    assert sorted(Counter(verify(Cactus(0.1), tokens, **block).accepted.tolist())) == [
+    assert sorted(Counter(judge(Cactus(0.1), tokens, **block).accepted.tolist())) == [
         0,
         1,
         2,
@@ -199,15 +207,15 @@ def test_a_certain_draft_is_a_one_hot_law():
     block = random_block(2)
     tokens = block.pop("tokens")
     one_hot = torch.nn.functional.one_hot(tokens, 9).double()
-    explicit = verify(Cactus(0.3), tokens, **{**block, "draft_probs": one_hot})
-    implied = verify(Cactus(0.3), tokens, **{**block, "draft_probs": None})
+    explicit = judge(Cactus(0.3), tokens, **{**block, "draft_probs": one_hot})
+    implied = judge(Cactus(0.3), tokens, **{**block, "draft_probs": None})
     assert torch.equal(explicit.accepted, implied.accepted)
     assert torch.equal(explicit.last_token, implied.last_token)
 
 
 def test_without_drafts_the_bonus_token_follows_the_target():
     u = torch.tensor([0.1, 0.3, 0.9], dtype=torch.float64)
-    block = verify(
+    block = judge(
         Cactus(1.0),
         torch.zeros(3, 0, dtype=torch.int64),
         draft_probs=None,
@@ -222,7 +230,7 @@ def test_without_drafts_the_bonus_token_follows_the_target():
 def test_equal_laws_are_always_accepted():
     law = torch.rand(50, 1, 30, dtype=torch.float64).softmax(-1)
     tokens = torch.randint(30, (50, 1))
-    block = verify(
+    block = judge(
         SpeculativeSampling(),
         tokens,
         draft_probs=law,
@@ -235,7 +243,7 @@ def test_equal_laws_are_always_accepted():
 
 def test_where_a_residual_is_empty_by_rounding_the_target_speaks():
     logits = torch.tensor([0.3, -0.2, 1.0], dtype=torch.float64)
-    block = verify(
+    block = judge(
         SpeculativeSampling(),
         torch.tensor([[1]]),
         draft_probs=(logits.softmax(-1) * (1 + 1e-9)).expand(1, 1, 3),  # above q everywhere
@@ -251,14 +259,13 @@ def test_where_a_residual_is_empty_by_rounding_the_target_speaks():
 def test_the_account_is_the_theory_s(rule, dtype):
     block = random_block(3, batch=5)
     logits = block["target_logits"].to(dtype)
-    got = block_emission(
-        rule, block["tokens"], draft_probs=block["draft_probs"], target_logits=logits
-    )
+    got = judge(rule, block.pop("tokens"), **{**block, "target_logits": logits})
     target = logits[:, :-1].double().softmax(-1).numpy()
     want = emission(rule, draft=block["draft_probs"].numpy(), target=target)
     for name in ("acceptance_rate", "total_variation", "kl_bound"):
-        # the same formulas in the same precision: differences are the order of summation
-        np.testing.assert_allclose(getattr(got, name), getattr(want, name), rtol=1e-12, atol=1e-14)
+        # sums over tokens that are kept for certain are in the precision of the logits
+        rtol, atol = (1e-12, 1e-14) if dtype == torch.float64 else (1e-6, 1e-7)
+        np.testing.assert_allclose(getattr(got, name), getattr(want, name), rtol=rtol, atol=atol)
 
 
 @pytest.mark.parametrize(
@@ -274,7 +281,7 @@ def test_a_wrong_shape_is_named(name, shape):
     block = random_block(4, batch=2)
     block[name] = torch.zeros(shape, dtype=torch.float64)
     with pytest.raises(ValueError, match=name):
-        verify(Cactus(0.1), block.pop("tokens"), **block)
+        judge(Cactus(0.1), block.pop("tokens"), **block)
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e6, -1e8])
@@ -283,7 +290,7 @@ def test_a_large_common_offset_of_float32_logits_changes_nothing(offset):
     draft = torch.tensor([0.6, 0.1, 0.1, 0.1, 0.05, 0.05, 0.0, 0.0], dtype=torch.float64)
     rng = torch.Generator().manual_seed(0)
     tokens = draft.multinomial(count, replacement=True, generator=rng)[:, None]
-    block = verify(
+    block = judge(
         SpeculativeSampling(),
         tokens,
         draft_probs=draft.expand(count, 1, 8),

@@ -1,0 +1,142 @@
+"""What verified positions accept and are charged, under rules that boost one candidate.
+
+Exact sums over the vocabulary, given the two distributions. On a CPU they are taken in the
+precision of the logits over the many tokens that the rule keeps for certain, and in float64 over
+the few others; elsewhere in float64, with nothing decided on the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from cactus_theory.divergences import log_growth
+from cactus_theory.emitted import emission_sums
+from cactus_theory.rules import CandidateRule, Rule
+
+_CERTAIN = 1 - 1e-5  # of a squared gain: more than the roundings of float32
+_MANY = 64  # one token in so many that is not certain: then all are summed in float64
+
+
+class Charges(NamedTuple):
+    """Sums over the vocabulary at n positions, float64 tensors of shape (n,).
+
+    Attributes
+    ----------
+    acceptance_rate : tensor
+        sum_x min(p, g): the chance that a token drafted here is kept.
+    lossless_acceptance_rate : tensor
+        sum_x min(p, q): the same under plain speculative sampling.
+    total_variation, kl_bound : tensor
+        What the ledger is charged: TV(out, q), and a bound of KL(out || q) in nats.
+    """
+
+    acceptance_rate: torch.Tensor
+    lossless_acceptance_rate: torch.Tensor
+    total_variation: torch.Tensor
+    kl_bound: torch.Tensor
+
+
+Limits = Callable[[Charges], torch.Tensor]
+
+
+def limited(charges: Charges, limits: Limits | None) -> tuple[Charges, torch.Tensor | None]:
+    """The charges where only so many positions of each row are lossy, and which those are.
+
+    Parameters
+    ----------
+    charges : Charges of shape (B, k)
+    limits : callable, optional
+        From these to the number of each row, shape (B,).
+
+    Returns
+    -------
+    (Charges, bool tensor of shape (B, k) or None)
+        None where every position may be lossy.
+    """
+    if limits is None:
+        return charges, None
+    rate, lossless, distance, divergence = charges
+    lossy = torch.arange(rate.shape[1], device=rate.device) < limits(charges).unsqueeze(-1)
+    zero = torch.zeros_like(rate)
+    rate = torch.where(lossy, rate, lossless)
+    distance = torch.where(lossy, distance, zero)
+    return Charges(rate, lossless, distance, torch.where(lossy, divergence, zero)), lossy
+
+
+def candidate_charges(
+    rule: CandidateRule,
+    draft: torch.Tensor,
+    target: torch.Tensor,
+    logits: torch.Tensor,
+    log_sum: torch.Tensor,
+) -> Charges:
+    """Charges at n positions.
+
+    Parameters
+    ----------
+    rule : CandidateRule
+    draft, target : tensors, shape (n, V)
+        The two distributions.
+    logits : tensor, shape (n, V)
+        Of which `target` is the softmax.
+    log_sum : float64 tensor, shape (n,)
+        Their log-sum-exp.
+    """
+    if rule.lossless:
+        kept = torch.minimum(draft, target.to(draft.dtype)).sum(-1).double().clamp(max=1.0)
+        return Charges(kept, kept, torch.zeros_like(kept), torch.zeros_like(kept))
+    if draft.is_cpu and rule.chi_square_floor > 0:
+        return _by_certainty(rule, draft, target, logits, log_sum)
+    return dense_charges(rule, draft, (logits.double() - log_sum.unsqueeze(-1)).exp())
+
+
+def dense_charges(rule: Rule, draft: torch.Tensor, target: torch.Tensor) -> Charges:
+    """Charges at n positions, by float64 formulas over whole rows; any rule."""
+    draft, target = draft.double(), target.double()
+    lossless = torch.minimum(draft, target).sum(-1).clamp(max=1.0)
+    if draft.is_cpu:
+        found = emission_sums(rule, draft.numpy(), target.numpy(), xp=np)
+    else:
+        found = emission_sums(rule, draft, target, xp=torch)
+    sums = (found.acceptance_rate, found.total_variation, found.kl_bound)
+    rate, distance, divergence = (torch.as_tensor(figure) for figure in sums)
+    return Charges(rate, lossless, distance, divergence)
+
+
+def _by_certainty(
+    rule: CandidateRule, p: torch.Tensor, q: torch.Tensor, logits: torch.Tensor, log_sum: Any
+) -> Charges:
+    """A token of p > q with (p - q)^2 < c q (1 - q) is kept whole: its g is at least p.
+
+    c is the rule's `chi_square_floor`. All others with p > q are few, for budgets that matter.
+    """
+    if q.dtype != p.dtype:
+        q, logits = (part.to(torch.promote_types(q.dtype, p.dtype)) for part in (q, logits))
+    gain = (p - q).clamp_(min=0.0)  # within S = {p > q}
+    whole = p.sum(-1).double()
+    lossless = whole - gain.sum(-1).double()
+    floor = _CERTAIN * rule.chi_square_floor
+    excess = torch.addcmul(q, q, q, value=-1).mul_(-floor).addcmul_(gain, gain)
+    place, token = excess.gt_(0.0).nonzero(as_tuple=True)
+    if len(token) * _MANY > gain.numel():
+        return dense_charges(rule, p, (logits.double() - log_sum.unsqueeze(-1)).exp())
+    gain[place, token] = 0.0
+    few_p = p[place, token].double().numpy()
+    few_q = (logits[place, token].double() - log_sum[place]).exp().numpy()
+    few_kept = rule.accepted_mass(few_p, few_q)
+    few_gain = np.where(few_q > 0, few_kept - few_q, 0.0)
+    few_spent = few_kept * log_growth(np.where(few_q > 0, few_q, 1.0), few_gain, xp=np)
+
+    def with_few(many: torch.Tensor, few: np.ndarray) -> torch.Tensor:
+        return many.index_add_(0, place, torch.from_numpy(few))
+
+    distance = with_few(gain.sum(-1).double(), few_gain)
+    kept = with_few(whole, few_kept - few_p)
+    smallest = torch.finfo(q.dtype).tiny
+    spent = gain.div_(q.clamp(min=smallest)).log1p_().mul_(p)
+    divergence = with_few(spent.sum(-1).double(), few_spent)
+    return Charges(kept.clamp(0.0, 1.0), lossless.clamp(0.0, 1.0), distance, divergence)

@@ -1,0 +1,102 @@
+"""`judge`: the verification of one block from logits, with its uniforms as arguments.
+
+Agrees token for token with `cactus_theory.specification.verify`.
+"""
+
+from __future__ import annotations
+
+from typing import TypeGuard
+
+import torch
+
+from cactus_runtime.verification import kernels
+from cactus_runtime.verification.acceptance import check_shapes
+from cactus_runtime.verification.by_distribution import judge_by_distribution
+from cactus_runtime.verification.candidates import judge_candidates
+from cactus_runtime.verification.charges import Limits
+from cactus_runtime.verification.judgement import Judgement
+from cactus_runtime.verification.warp import IdentityWarp, Warp
+from cactus_theory.rules import CandidateRule, Rule
+
+_NO_WARP = IdentityWarp()
+
+
+def judge(
+    rule: Rule,
+    tokens: torch.Tensor,
+    *,
+    draft_probs: torch.Tensor | None,
+    target_logits: torch.Tensor,
+    accept_uniforms: torch.Tensor,
+    recover_uniforms: torch.Tensor,
+    num_drafts: torch.Tensor | None = None,
+    warp: Warp = _NO_WARP,
+    limits: Limits | None = None,
+) -> Judgement:
+    """Keep a prefix of each row's drafted tokens, draw one more token, and say what that cost.
+
+    Parameters
+    ----------
+    rule : Rule
+    tokens : int64 tensor, shape (B, k)
+        Drafted tokens; k may be 0.
+    draft_probs : tensor, shape (B, k, V), or None
+        The distributions the tokens were drawn from; None means one-hot on the tokens.
+    target_logits : floating tensor, shape (B, k + 1, V)
+        -inf excludes a token.
+    accept_uniforms : float64 tensor, shape (B, k)
+    recover_uniforms : float64 tensor, shape (B,)
+    num_drafts : int64 tensor, shape (B,), optional
+        Drafted tokens of each row that count; those after them are padding. Default all.
+    warp : Warp
+        Temperature, filters and penalties. Default none.
+    limits : callable Charges of shape (B, k) -> int64 tensor of shape (B,), optional
+        How many positions of each row the rule may be used for; the others are verified by plain
+        speculative sampling, and charged nothing. Default all.
+
+    Returns
+    -------
+    Judgement
+        Without a host synchronisation on a GPU, if the rule has a candidate whose formulas run in
+        torch, and if `limits` and `warp` have none.
+
+    Raises
+    ------
+    ValueError
+        If the shapes do not fit.
+
+    Examples
+    --------
+    >>> from cactus_theory import Cactus
+    >>> block = judge(
+    ...     Cactus(0.5), torch.tensor([[1]]), draft_probs=torch.tensor([[[0.5, 0.5]]]),
+    ...     target_logits=torch.tensor([[[0.0, 0.0], [0.0, -torch.inf]]]),
+    ...     accept_uniforms=torch.tensor([[0.3]]).double(),
+    ...     recover_uniforms=torch.tensor([0.3]).double())
+    >>> block.accepted.tolist(), block.last_token.tolist()
+    ([1], [0])
+    """
+    others = {
+        "draft_probs": draft_probs,
+        "accept_uniforms": accept_uniforms,
+        "recover_uniforms": recover_uniforms,
+        "num_drafts": num_drafts,
+    }
+    check_shapes(tokens, target_logits, others)
+    block = {**others, "target_logits": target_logits, "limits": limits}
+    if not judged_in_torch(rule):
+        return judge_by_distribution(rule, tokens, **block, warp=warp)
+    if kernels.applies(target_logits) and warp.temperature is not None:
+        return kernels.judge_candidates(rule, tokens, **block, warp=warp)
+    return judge_candidates(rule, tokens, **block, warp=warp)
+
+
+def judged_in_torch(rule: Rule) -> TypeGuard[CandidateRule]:
+    """Whether a block under this rule is judged on its device: a candidate, and torch formulas."""
+    if not isinstance(rule, CandidateRule):
+        return False
+    try:
+        rule.boost(torch.ones(1, dtype=torch.float64), xp=torch)
+    except TypeError:
+        return False
+    return True

@@ -1,0 +1,122 @@
+"""What the verification of a block says, and how it travels to the host in one copy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from cactus_runtime.result.trace import Verdict
+
+_PER_DRAFT = (
+    *("draft_prob", "target_prob", "boosted"),
+    *("acceptance_rate", "total_variation", "kl_bound"),
+)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """How B drafts of up to k tokens were judged, by name.
+
+    Attributes
+    ----------
+    tokens : int64 tensor, shape (B, k)
+        The drafted tokens.
+    accepted : int64 tensor, shape (B,)
+        Drafted tokens kept, 0..k.
+    last_token : int64 tensor, shape (B,)
+        The recovered token (accepted < k) or the bonus token (accepted = k).
+    logprobs : float64 tensor, shape (B, k + 1)
+        Log-probability of each emitted token under the target's own logits, before the warp.
+        Entries after the last token have no meaning.
+    draft_prob, target_prob, boosted : float64 tensors, shape (B, k)
+        Of every drafted token n: p(n), q(n), and g(n), below which u * p(n) passes.
+    acceptance_rate, total_variation, kl_bound : float64 tensors, shape (B, k)
+        Of every drafted position: the chance that a token drafted there is kept, and what the
+        position is charged: TV(out, q), and a bound of KL(out || q) in nats.
+    log_normaliser : float64 tensor, shape (B, k + 1)
+        Log-sum-exp of the target's own logits; not finite where they make no distribution.
+
+    Examples
+    --------
+    >>> from cactus_runtime import judge
+    >>> from cactus_theory import SpeculativeSampling
+    >>> block = judge(
+    ...     SpeculativeSampling(), torch.tensor([[0]]), draft_probs=torch.tensor([[[0.75, 0.25]]]),
+    ...     target_logits=torch.zeros(1, 2, 2), accept_uniforms=torch.tensor([[0.7]]).double(),
+    ...     recover_uniforms=torch.tensor([0.7]).double())
+    >>> block.accepted.tolist(), block.last_token.tolist(), block.target_prob.tolist()
+    ([0], [1], [[0.5]])
+    """
+
+    tokens: torch.Tensor
+    accepted: torch.Tensor
+    last_token: torch.Tensor
+    logprobs: torch.Tensor
+    draft_prob: torch.Tensor
+    target_prob: torch.Tensor
+    boosted: torch.Tensor
+    acceptance_rate: torch.Tensor
+    total_variation: torch.Tensor
+    kl_bound: torch.Tensor
+    log_normaliser: torch.Tensor
+
+    def packed(self) -> torch.Tensor:
+        """All of it but the normalisers in one float64 tensor, for `unpacked`."""
+        columns = [self.accepted.unsqueeze(-1), self.last_token.unsqueeze(-1), self.tokens]
+        columns += [self.logprobs, *(getattr(self, name) for name in _PER_DRAFT)]
+        return torch.cat([column.double() for column in columns], dim=-1)
+
+
+@dataclass(frozen=True)
+class RowJudgement:
+    """The part of a `Judgement` that concerns one row, on the host.
+
+    Attributes
+    ----------
+    tokens : list of int
+        Accepted drafts and one more.
+    accepted : int
+    verdicts : list of Verdict
+        Of all drafted tokens, rejected ones included.
+    logprobs : list of float
+        Of `tokens`, under the target itself.
+    empty_at : int or None
+        The first position at which the processors left no token.
+    """
+
+    tokens: list[int]
+    accepted: int
+    verdicts: list[Verdict]
+    logprobs: list[float]
+    empty_at: int | None = None
+
+    @property
+    def finite(self) -> bool:
+        """False if logits that mattered were not."""
+        judged = [verdict.draft_prob for verdict in self.verdicts]
+        return all(map(math.isfinite, [*self.logprobs, *judged]))
+
+
+def unpacked(packed: Sequence[Sequence[float]], counts: Sequence[int]) -> list[RowJudgement]:
+    """Rows of numbers that `Judgement.packed` laid out, of which so many drafted tokens count."""
+    return [_row(numbers, count) for numbers, count in zip(packed, counts, strict=True)]
+
+
+def _row(numbers: Sequence[float], count: int) -> RowJudgement:
+    k = (len(numbers) - 3) // (2 + len(_PER_DRAFT))
+    accepted, last = int(numbers[0]), int(numbers[1])
+    drafted = [int(token) for token in numbers[2 : 2 + k]]
+    logprobs = list(numbers[2 + k : 3 + 2 * k])
+    figures = [numbers[3 + i * k : 3 + i * k + count] for i in range(2, 2 + len(_PER_DRAFT))]
+    return RowJudgement(
+        tokens=[*drafted[:accepted], last],
+        accepted=accepted,
+        verdicts=[
+            Verdict(token, *judged)
+            for token, *judged in zip(drafted[:count], *figures, strict=True)
+        ],
+        logprobs=logprobs[: accepted + 1],
+    )

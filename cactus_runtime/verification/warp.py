@@ -1,0 +1,51 @@
+"""What is done to logits before they are a distribution: the interface, and the case of nothing."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+
+
+class Warp(Protocol):
+    """Temperature, filters and penalties, for rows of logits taken anywhere from a block.
+
+    Attributes
+    ----------
+    temperature : float or None
+        The warp is a division by this number and nothing else; None if it is more than that.
+    """
+
+    @property
+    def temperature(self) -> float | None: ...
+
+    def __call__(
+        self, logits: torch.Tensor, rows: torch.Tensor, positions: torch.Tensor
+    ) -> torch.Tensor:
+        """Warped logits, shape (n, V), of at least float32.
+
+        Parameters
+        ----------
+        logits : tensor, shape (n, V)
+        rows, positions : int64 tensors, shape (n,)
+            Where in the block each of them stands: the row of the batch, and after how many
+            drafted tokens.
+        """
+        ...
+
+
+class IdentityWarp:
+    """Changes nothing, but for half-precision logits, which become float32."""
+
+    temperature = 1.0
+
+    def __call__(
+        self, logits: torch.Tensor, rows: torch.Tensor, positions: torch.Tensor
+    ) -> torch.Tensor:
+        return at_least_float32(logits)
+
+
+def at_least_float32(logits: torch.Tensor) -> torch.Tensor:
+    """The logits; in float32 if they are in half precision."""
+    half = logits.dtype in (torch.float16, torch.bfloat16)
+    return logits.float() if half else logits

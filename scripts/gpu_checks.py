@@ -22,13 +22,13 @@ from typing import Any
 from unittest import mock
 
 import torch
+from cactus_runtime.verification.verify import verify
 
 from cactus_runtime import Decoder, DecodeResult, Request, SamplingParams, decoding, kernels
 from cactus_runtime.bench.decoding import bench_decoding
 from cactus_runtime.bench.models import random_pair
 from cactus_runtime.bench.rounds import interleave, spread
 from cactus_runtime.bench.verifying import bench_verification, random_block
-from cactus_runtime.verification.verify import verify
 from cactus_theory import Cactus, CactusSafe, SpeculativeSampling
 
 CONFIGS = Path(__file__).parent / "configs"

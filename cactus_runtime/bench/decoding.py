@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
+from cactus_runtime.bench.pass_costs import PassCosts, measure_costs
 from cactus_runtime.bench.rounds import interleave, spread
 from cactus_runtime.decoder import Decoder
-from cactus_runtime.draft_length import PassCosts, measure_costs
 from cactus_runtime.request import Request
 from cactus_runtime.result.result import DecodeResult
 from cactus_runtime.sampling import SamplingParams

@@ -158,7 +158,7 @@ class BlockProgram:
             drafts.tokens,
             draft_probs=drafts.probs,
             target_logits=logits,
-            accept_uniforms=uniforms[:, :-1, Purpose.ACCEPT],
+            accept_uniforms=uniforms[:, : drafts.tokens.shape[1], Purpose.ACCEPT],
             recover_uniforms=uniforms[:, 0, Purpose.RECOVER],
             num_drafts=count.squeeze(-1),
             warp=self._warp,

@@ -98,7 +98,7 @@ def _judge_alike(
         drafts.tokens,
         draft_probs=drafts.probs,
         target_logits=logits,
-        accept_uniforms=uniforms[:, :-1, Purpose.ACCEPT],
+        accept_uniforms=uniforms[:, : drafts.tokens.shape[1], Purpose.ACCEPT],
         recover_uniforms=uniforms[:, 0, Purpose.RECOVER],
         num_drafts=to_device(drafts.counts, logits.device),
         warp=warp,

@@ -6,7 +6,8 @@ import torch
 from scipy import stats
 
 from cactus_runtime import AdaptiveDraft, Decoder, PromptLookup, Request, SamplingParams
-from cactus_runtime.draft_length import AdaptiveLength, FixedLength, measure_costs
+from cactus_runtime.bench.pass_costs import measure_costs
+from cactus_runtime.draft_length import AdaptiveLength, FixedLength
 from cactus_runtime.result.trace import Verdict
 from cactus_theory import Cactus, output_distribution
 from cactus_theory.planning import best_num_draft_tokens, speedup

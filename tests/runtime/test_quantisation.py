@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 
-from cactus_runtime import quantisation
+from cactus_runtime.models import int4 as quantisation
 from cactus_runtime.models.int4 import Int4Linear, quantise, quantised_copy
 
 # A bfloat16 keeps 8 significant bits: one rounding errs by 2^-9 of the value.

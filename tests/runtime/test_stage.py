@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cactus_runtime import Decoder, Request, decoding
+from cactus_runtime import Decoder, Request
+from cactus_runtime.loop import batch as decoding
 from cactus_runtime.loop.drafting import ModelDrafts
 from cactus_theory import Cactus
 

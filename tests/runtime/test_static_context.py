@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from cactus_runtime import Decoder, Request, SamplingParams, decoding
+from cactus_runtime import Decoder, Request, SamplingParams
+from cactus_runtime.loop import batch as decoding
 from cactus_runtime.models.kv_cache import Context
 from cactus_runtime.models.static_kv_cache import StaticContext, open_context
 from cactus_theory import Cactus

@@ -3,6 +3,14 @@
 Needs numpy and scipy only. Divergences are in nats unless they say otherwise.
 """
 
+from cactus_theory.divergences import KL as KL
+from cactus_theory.divergences import Alpha as Alpha
+from cactus_theory.divergences import ChiSquare as ChiSquare
+from cactus_theory.divergences import Divergence as Divergence
+from cactus_theory.divergences import JensenShannon as JensenShannon
+from cactus_theory.divergences import ReverseKL as ReverseKL
+from cactus_theory.divergences import SquaredHellinger as SquaredHellinger
+from cactus_theory.divergences import TotalVariation as TotalVariation
 from cactus_theory.divergences import binary_kl as binary_kl
 from cactus_theory.divergences import kl as kl
 from cactus_theory.divergences import total_variation as total_variation
@@ -12,14 +20,6 @@ from cactus_theory.emitted import block_efficiency as block_efficiency
 from cactus_theory.emitted import emission as emission
 from cactus_theory.emitted import output_distribution as output_distribution
 from cactus_theory.emitted import residual_distribution as residual_distribution
-from cactus_theory.families import KL as KL
-from cactus_theory.families import Alpha as Alpha
-from cactus_theory.families import ChiSquare as ChiSquare
-from cactus_theory.families import Divergence as Divergence
-from cactus_theory.families import JensenShannon as JensenShannon
-from cactus_theory.families import ReverseKL as ReverseKL
-from cactus_theory.families import SquaredHellinger as SquaredHellinger
-from cactus_theory.families import TotalVariation as TotalVariation
 from cactus_theory.inverse import delta_for_acceptance_rate as delta_for_acceptance_rate
 from cactus_theory.inverse import delta_for_kl as delta_for_kl
 from cactus_theory.inverse import delta_for_sure_acceptance as delta_for_sure_acceptance

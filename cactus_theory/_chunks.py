@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,9 @@ _CHUNK = 16384  # a dozen float64 arrays of it fit a core's second-level cache
 
 
 def by_chunks(
-    function: Callable[..., tuple[Any, ...]], *inputs: Any, outputs: int
+    function: Callable[..., tuple[Any, ...]], *inputs: Any, outputs: int | Sequence[Any]
 ) -> tuple[Any, ...]:
-    """Apply a function of 1-D float64 arrays, returning `outputs` of them, to broadcast inputs.
+    """Apply a function of 1-D float64 arrays, returning `outputs` arrays, to broadcast inputs.
 
     Temporaries then stay in cache and add nothing to the peak memory, which is that of the results.
 
@@ -22,11 +22,12 @@ def by_chunks(
     function : callable
         Takes as many arrays of shape (n,) as there are inputs and returns `outputs` arrays (n,).
     *inputs : array_like, broadcastable
-    outputs : int
+    outputs : int or sequence of dtypes
+        How many arrays of float64 the function returns, or the types of all of them.
 
     Returns
     -------
-    tuple of `outputs` float64 arrays of the broadcast shape, scalars if it is ()
+    tuple of arrays of the broadcast shape, scalars if it is ()
 
     Examples
     --------
@@ -39,13 +40,14 @@ def by_chunks(
             shape = arrays[0].shape
             results = function(*(x.ravel() for x in arrays))
             return tuple(result.reshape(shape)[()] for result in results)
-    operands = [*(np.asarray(x) for x in inputs), *([None] * outputs)]
-    flags: list[Any] = [["readonly"]] * len(inputs) + [["writeonly", "allocate"]] * outputs
+    dtypes = [np.float64] * outputs if isinstance(outputs, int) else list(outputs)
+    operands = [*(np.asarray(x) for x in inputs), *([None] * len(dtypes))]
+    flags: list[Any] = [["readonly"]] * len(inputs) + [["writeonly", "allocate"]] * len(dtypes)
     with np.nditer(
         operands,
         flags=["external_loop", "buffered", "zerosize_ok"],
         op_flags=flags,
-        op_dtypes=[np.float64] * len(operands),
+        op_dtypes=[*([np.float64] * len(inputs)), *dtypes],
         buffersize=_CHUNK,
     ) as pieces:
         for piece in pieces:

@@ -1,7 +1,8 @@
 """How the exact rule's root is approached: Newton's method from a safe start, in exact arithmetic.
 
-Two unknowns, as in `cactus_theory.rules._kl_root`: below the half-way point the gain x = g - q,
-with F(x) = KL(q + x || q) convex; above it c = 1 - g, with G(c) = log(1/q) - KL(1-c || q) concave.
+Two unknowns, as in `cactus_theory.divergences._kl_root`: below the half-way point the gain
+x = g - q, with F(x) = KL(q + x || q) convex; above it c = 1 - g, with
+G(c) = log(1/q) - KL(1-c || q) concave.
 Rounding is not modelled here: `newton-in-float64` says what floats do, as evidence.
 """
 

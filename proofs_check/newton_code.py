@@ -9,8 +9,8 @@ import numpy as np
 from flint import arb, ctx
 
 from cactus_theory import binary_kl, exact_optimum
-from cactus_theory.rules import _kl_root
-from cactus_theory.rules._kl_root import kl_root
+from cactus_theory.divergences import _kl_root
+from cactus_theory.divergences._kl_root import kl_root
 from proofs_check.claims import Finding, claim, conclude
 from proofs_check.newton_steps import complement, gain_from_half, gain_large, gain_small
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from flint import arb
 
-from cactus_theory.rules._kl_root import NEWTON_STEPS
+from cactus_theory.divergences._kl_root import NEWTON_STEPS
 from proofs_check.balls import Box, ball, prove_positive
 from proofs_check.certificates import inequality
 from proofs_check.claims import Finding, claim, conclude

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from cactus_theory._chunks import _CHUNK
-from cactus_theory.families import Divergence
+from cactus_theory.divergences import Divergence
 
 _MARGIN = 1e-15  # of the logarithm of a level
 _LARGEST = 2.0**1023  # level

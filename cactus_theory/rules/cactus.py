@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cactus_theory import _validate
-from cactus_theory._solution import second_order_boost as second_order_boost
-from cactus_theory.families import KL, Divergence
+from cactus_theory.divergences import KL, Divergence
+from cactus_theory.divergences import second_order_boost as second_order_boost
 from cactus_theory.rules._base import CandidateRule
 from cactus_theory.rules._facts import Facts
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cactus_theory import _validate
-from cactus_theory.families import KL, Divergence
+from cactus_theory.divergences import KL, Divergence
 from cactus_theory.rules._base import CandidateRule, SharedRecoveryRule
 from cactus_theory.rules._clip import levels
 from cactus_theory.rules._facts import Facts

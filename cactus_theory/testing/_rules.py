@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from cactus_theory.families import (
+from cactus_theory.divergences import (
     KL,
     Alpha,
     ChiSquare,

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cactus_theory import Clamp, emission, output_distribution
-from cactus_theory.families import (
+from cactus_theory.divergences import (
     KL,
     Alpha,
     ChiSquare,

@@ -91,10 +91,10 @@ def test_a_batch_takes_no_more_for_each_position(rule):
 def test_a_million_optima_take_their_results_and_little_more(delta):
     q = np.random.default_rng(3).random(1_000_000)
     # Results and 2 MB of temporaries: three arrays for `boost`, five with the bracket and the gap,
-    # one for the closed form.
+    # one for the closed form; scipy loads a megabyte of modules at its first root.
     assert peak(lambda: CactusExact(delta).boost(q)) <= 4 * q.nbytes
-    assert peak(lambda: exact_optimum(q, delta)) <= 6.5 * q.nbytes
-    assert peak(lambda: optimum_gap(q, delta)) <= 6.5 * q.nbytes
+    assert peak(lambda: exact_optimum(q, delta)) <= 7 * q.nbytes
+    assert peak(lambda: optimum_gap(q, delta)) <= 7 * q.nbytes
     assert peak(lambda: second_order_optimum(q, delta)) <= 1.5 * q.nbytes
 
 

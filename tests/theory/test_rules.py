@@ -23,7 +23,7 @@ from cactus_theory import (
     residual_distribution,
     total_variation,
 )
-from cactus_theory.families import ChiSquare, SquaredHellinger
+from cactus_theory.divergences import ChiSquare, SquaredHellinger
 from cactus_theory.specification import verify
 from cactus_theory.testing import pairs
 

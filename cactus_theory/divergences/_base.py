@@ -1,4 +1,4 @@
-"""What an f-divergence is, and the root of `divergence = budget` for any of them.
+"""What an f-divergence is, and the largest probability a budget of it allows.
 
 A divergence says one thing, the term q f(p/q); sums of terms, generators and optima follow.
 """
@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from cactus_theory import _validate
-from cactus_theory._solution import Optimum, solution
-
-_HALVINGS = 63  # float64 in [0, 1] have bit patterns below 2**62
+from cactus_theory._chunks import by_chunks
+from cactus_theory.divergences import _root
+from cactus_theory.divergences._optimum import Optimum, ratio_and_gap
 
 
 class Divergence(ABC):
@@ -49,9 +49,9 @@ class Divergence(ABC):
         """q f(p/q), where gain = p - q may be known better than p and q say."""
 
     @property
-    def _evaluation_ulps(self) -> float:
-        """Relative error allowed to `_binary`, in units of 2**-52; below 5 was seen."""
-        return 12.0
+    def _slack(self) -> float:
+        """Relative error allowed to `_binary`; below 5 * 2**-52 was seen."""
+        return 12 * 2.0**-52
 
     def generator(self, t: Any) -> Any:
         """f(t), normalised to f(1) = f'(1) = 0 (total variation has a kink there).
@@ -146,6 +146,9 @@ class Divergence(ABC):
         ------
         ValueError
             If a probability lies outside [0, 1], or a budget outside [0, 1e100].
+        RuntimeError
+            If no root is found, which a divergence of your own may bring about: one that is not
+            convex, or not a number.
 
         References
         ----------
@@ -154,31 +157,36 @@ class Divergence(ABC):
         return self.root(target_prob, delta)
 
     def root(self, target_prob: Any, delta: Any) -> Optimum:
-        """`optimum` by bisection, whether or not there is a closed form.
+        """`optimum` by a bracketed root, whether or not there is a closed form.
 
-        Both ends of the bracket are roots, of budgets a few tens of ulp below and above delta: more
-        than the error of evaluating the divergence, so the lower end keeps the budget. As the
-        divergence is convex in the gain and 0 without one, g inherits no more than that relative
-        error. 1 - g is the complement of the lower budget's root: near saturation, where a
-        relative change of delta is multiplied, it keeps the budget but loses digits.
+        The root is that of a budget a few ulp below delta, by more than the error of evaluating
+        the divergence, so that the lower end of its bracket keeps the budget. As the divergence is
+        convex in the gain and 0 without one, g inherits no more than that relative error. 1 - g is
+        the complement of the lower budget's root: near saturation, where a relative change of
+        delta is multiplied, it keeps the budget but loses digits, and g = 1 is given only from a
+        budget that is as much larger than its cost.
 
         Parameters, Returns and Raises are those of `optimum`.
         """
-        q, delta = _arguments(target_prob, delta)
-        slack = self._evaluation_ulps * 2.0**-52
-        lower, complement = self._bisect(q, delta * (1 - slack))
-        upper, _ = self._bisect(q, delta * (1 + slack))
-        still = (q <= 0) | (q >= 1) | (delta <= 0)
-        lower, upper = np.where(still, q, lower), np.where(still, q, upper)
-        return solution(
+        q, delta = arguments(target_prob, delta)
+        dtypes = [*([np.float64] * 5), np.int16, np.int8]
+        found = by_chunks(self._solve_piece, q, delta, outputs=dtypes)
+        value, complement, ratio, upper, gap, iterations, status = found
+        gap = None if self.curvature is None else gap
+        return Optimum(value, complement, ratio, (value, upper), gap, iterations, status)
+
+    def _solve_piece(self, q: np.ndarray, delta: np.ndarray) -> tuple[np.ndarray, ...]:
+        value, complement, upper, *how = _root.solve(
             q,
             delta,
-            lower=lower,
-            upper=upper,
-            complement=np.where(still, 1 - q, complement),
-            ulps=2,
+            cost=self._cost,
+            overspent=self._overspent,
+            slack=self._slack,
             curvature=self.curvature,
+            name=repr(self),
         )
+        ratio, gap = ratio_and_gap(value, complement, q, delta, self.curvature)
+        return value, complement, ratio, upper, q if gap is None else gap, *how
 
     def solve(self, target_prob: Any, delta: Any, *, xp: Any = np) -> tuple[Any, Any, Any]:
         """g, 1 - g and (1 - g)/(1 - q) as a rule needs them, over a namespace ``xp``.
@@ -199,68 +207,17 @@ class Divergence(ABC):
     def _binary(self, h: Any, rest: Any, q: Any, room: Any, gain: Any) -> Any:
         return self._term(h, q, gain) + self._term(rest, room, -gain)
 
-    def _bisect(self, q: np.ndarray, delta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """g and 1 - g, feasible ends of an interval between adjacent floats.
+    def _cost(self, gain: Any, q: Any, room: Any) -> Any:
+        """The divergence of q + gain from q."""
+        return self._binary(q + gain, room - gain, q, room, gain)
 
-        The unknown is the gain up to half-way, the complement above, bisected by bit pattern, so
-        that either has full relative precision however small it is.
-        """
-        q = np.where((q > 0) & (q < 1), q, 0.5)
-        room = 1 - q
-        half = room / 2
-        beyond = self._binary(q + half, half, q, room, half) <= delta
-        sure = self._binary(np.ones_like(q), np.zeros_like(q), q, room, room) <= delta
-        low, high = np.zeros(q.shape, dtype=np.int64), np.array(half).view(np.int64)
-        for _ in range(_HALVINGS):
-            middle = low + (high - low) // 2
-            z = middle.view(np.float64)
-            gain, rest = np.where(beyond, room - z, z), np.where(beyond, z, room - z)
-            h = np.where(beyond, 1 - z, q + z)
-            to_high = (self._binary(h, rest, q, room, gain) <= delta) == beyond
-            low, high = np.where(to_high, low, middle), np.where(to_high, middle, high)
-        low, high = low.view(np.float64), high.view(np.float64)
-        value = np.where(beyond, 1 - high, q + low)
-        complement = np.where(beyond, high, room - low)
-        return np.where(sure, 1.0, value), np.where(sure, 0.0, complement)
+    def _overspent(self, rest: Any, q: Any, room: Any, delta: Any) -> Any:
+        """The divergence of 1 - rest from q, less a budget lower than delta by the slack."""
+        return self._binary(1 - rest, rest, q, room, room - rest) - delta * (1 - self._slack)
 
 
-class ClosedForm(Divergence):
-    """A divergence whose optimum is a formula in + - * / and sqrt, over any namespace."""
-
-    @abstractmethod
-    def _closed(self, q: Any, room: Any, delta: Any, *, xp: Any) -> tuple[Any, Any, Any]:
-        """g, 1 - g and (1 - g)/(1 - q) for q in (0, 1) and delta > 0; 1 - g <= 0 where g = 1."""
-
-    def solve(self, target_prob: Any, delta: Any, *, xp: Any = np) -> tuple[Any, Any, Any]:
-        """g, 1 - g and (1 - g)/(1 - q) by the closed form, over a namespace ``xp``, unrounded."""
-        still = (target_prob <= 0) | (target_prob >= 1) | (delta <= 0)
-        q = xp.where(still, 0.5, target_prob)
-        room = 1 - q
-        value, complement, ratio = self._closed(q, room, delta + 0 * q, xp=xp)
-        sure = complement <= 0
-        value = xp.where(value > q, value, q)
-        value = xp.where(still, target_prob, xp.where(sure, 1.0, xp.clip(value, 0.0, 1.0)))
-        complement = xp.where(complement < room, complement, room)
-        complement = xp.where(still, 1 - target_prob, xp.where(sure, 0.0, complement))
-        ratio = xp.where(still, 1.0, xp.where(sure, 0.0, xp.clip(ratio, 0.0, 1.0)))
-        return value[()], complement[()], ratio[()]
-
-    def optimum(self, target_prob: Any, delta: Any) -> Optimum:
-        """`Divergence.optimum` by the closed form; 1 - g has full relative precision as well."""
-        q, delta = _arguments(target_prob, delta)
-        value, complement, _ = self.solve(q, delta)
-        return solution(
-            q,
-            delta,
-            lower=value,
-            upper=value,
-            complement=complement,
-            ulps=8,
-            curvature=self.curvature,
-        )
-
-
-def _arguments(target_prob: Any, delta: Any) -> tuple[np.ndarray, np.ndarray]:
+def arguments(target_prob: Any, delta: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Probabilities and budgets of one shape, or an error."""
     q, delta = np.broadcast_arrays(
         _validate.probabilities("target_prob", target_prob), _validate.budgets("delta", delta)
     )

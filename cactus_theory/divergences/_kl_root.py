@@ -1,9 +1,9 @@
 """Root of KL(Bernoulli(g) || Bernoulli(q)) = delta with g >= q, by a fixed number of Newton steps.
 
 Two regimes keep both g and 1 - g accurate: below the half-way point (1+q)/2 the unknown is the gain
-x = g - q, above it the complement c = 1 - g. Over a namespace ``xp``, so the decoder solves the
-same equation with torch as the theory with numpy. Over torch it is free of branches and solves both
-regimes everywhere; over numpy each element is solved in its own.
+x = g - q, above it the complement c = 1 - g. This is the decoder's solver, over a namespace ``xp``;
+the theory's bracketed root (`_root`) validates it and shares nothing with it. Over torch it is free
+of branches and solves both regimes everywhere; over numpy each element is solved in its own.
 """
 
 from __future__ import annotations

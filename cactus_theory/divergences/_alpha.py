@@ -9,9 +9,17 @@ from typing import Any
 import numpy as np
 
 from cactus_theory import _validate
-from cactus_theory._divergence import Divergence
-from cactus_theory._solution import Optimum
+from cactus_theory.divergences._base import Divergence
+from cactus_theory.divergences._closed import ChiSquare, SquaredHellinger
+from cactus_theory.divergences._logarithmic import KL, ReverseKL
+from cactus_theory.divergences._optimum import Optimum
 
+_MEMBERS: dict[float, tuple[Divergence, float]] = {
+    0.0: (ReverseKL(), 1.0),
+    0.5: (SquaredHellinger(), 0.25),
+    1.0: (KL(), 1.0),
+    2.0: (ChiSquare(), 2.0),
+}
 _SERIES = tuple(1 / math.factorial(k + 2) for k in range(18))
 
 
@@ -60,8 +68,8 @@ class Alpha(Divergence):
         object.__setattr__(self, "alpha", float(alpha))
 
     @property
-    def _evaluation_ulps(self) -> float:
-        return 12.0 + 4 * abs(self.alpha)
+    def _slack(self) -> float:
+        return (12 + 4 * abs(self.alpha)) * 2.0**-52
 
     def _term(self, p: Any, q: Any, gain: Any) -> Any:
         # q f(p/q) for alpha is p f(q/p) for 1 - alpha. Up to 1/2 nothing cancels.
@@ -86,15 +94,7 @@ class Alpha(Divergence):
 
     def _member(self) -> tuple[Divergence | None, float]:
         """The named divergence this one is a multiple of, and its budget for a budget of 1."""
-        from cactus_theory import families  # which needs this module
-
-        members = {
-            0.0: (families.ReverseKL(), 1.0),
-            0.5: (families.SquaredHellinger(), 0.25),
-            1.0: (families.KL(), 1.0),
-            2.0: (families.ChiSquare(), 2.0),
-        }
-        return members.get(self.alpha, (None, 1.0))
+        return _MEMBERS.get(self.alpha, (None, 1.0))
 
 
 def _term(p: Any, q: Any, gain: Any, alpha: float) -> Any:

@@ -71,6 +71,12 @@ class Alpha(Divergence):
     def _slack(self) -> float:
         return (12 + 4 * abs(self.alpha)) * 2.0**-52
 
+    @property
+    def torch_ready(self) -> bool:
+        """Whether it is a multiple of a divergence that is."""
+        member, _ = self._member()
+        return member is not None and member.torch_ready
+
     def _term(self, p: Any, q: Any, gain: Any) -> Any:
         # q f(p/q) for alpha is p f(q/p) for 1 - alpha. Up to 1/2 nothing cancels.
         if self.alpha > 0.5:
@@ -82,8 +88,10 @@ class Alpha(Divergence):
         member, scale = self._member()
         if member is None:
             return self.root(target_prob, delta)
-        scaled = np.minimum(_validate.budgets("delta", delta) * scale, _validate.LARGEST_BUDGET)
-        return member.optimum(target_prob, scaled)
+        delta = _validate.budgets("delta", delta)
+        scaled = delta * scale
+        scaled = np.where(scaled / scale > delta, np.nextafter(scaled, 0.0), scaled)  # subnormal
+        return member.optimum(target_prob, np.minimum(scaled, _validate.LARGEST_BUDGET))
 
     def solve(self, target_prob: Any, delta: Any, *, xp: Any = np) -> tuple[Any, Any, Any]:
         """g, 1 - g and (1 - g)/(1 - q); over a namespace ``xp`` where the member's optimum is."""

@@ -31,6 +31,8 @@ class Divergence(ABC):
     ----------
     curvature : float or None
         f''(1), so that D is about curvature / 2 * chi-square near p = q; None where f has a kink.
+    torch_ready : bool
+        Whether `solve` runs with ``xp=torch`` on float64 tensors.
 
     Examples
     --------
@@ -52,6 +54,11 @@ class Divergence(ABC):
     def _slack(self) -> float:
         """Relative error allowed to `_binary`; below 5 * 2**-52 was seen."""
         return 12 * 2.0**-52
+
+    @property
+    def torch_ready(self) -> bool:
+        """Whether `solve` runs with ``xp=torch`` on float64 tensors; here the root needs numpy."""
+        return False
 
     def generator(self, t: Any) -> Any:
         """f(t), normalised to f(1) = f'(1) = 0 (total variation has a kink there).

@@ -22,6 +22,11 @@ _ULPS = 8  # by which a closed form is rounded to the safe side; a few roundings
 class ClosedForm(Divergence):
     """A divergence whose optimum is a formula in + - * / and sqrt, over any namespace."""
 
+    @property
+    def torch_ready(self) -> bool:
+        """True."""
+        return True
+
     @abstractmethod
     def _closed(self, q: Any, room: Any, delta: Any, *, xp: Any) -> tuple[Any, Any, Any]:
         """g, 1 - g and (1 - g)/(1 - q) for q in (0, 1) and delta > 0; 1 - g <= 0 where g = 1."""
@@ -44,7 +49,7 @@ class ClosedForm(Divergence):
         """`Divergence.optimum` by the closed form; 1 - g has full relative precision as well."""
         q, delta = arguments(target_prob, delta)
         value, complement, _ = self.solve(q, delta)
-        raised = (value > q) & (complement > 0)
+        raised = (q > 0) & (q < 1) & (delta > 0) & (complement > 0)
         room, step = 1 - q, _ULPS * np.spacing(value)
         upper = np.where(raised, np.minimum(value + step, 1.0), value)
         value = np.where(raised, np.maximum(value - step, q), value)

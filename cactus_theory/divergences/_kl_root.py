@@ -87,8 +87,9 @@ def _is_upper(q: Any, room: Any, log_q: Any, delta: Any, *, xp: Any) -> Any:
 
 def _start(q: Any, room: Any, delta: Any, *, xp: Any) -> Any:
     """A gain above the root: KL >= x^2 / (2 q (1-q)) for q >= 1/2, x^2 / (2 (q+x)) always."""
-    above_half = xp.sqrt(2 * delta * q * room)
-    below_half = delta + delta**0.5 * xp.sqrt(delta + 2 * q)  # whose product might underflow
+    # Roots of factors, as the products might underflow.
+    above_half = (2 * delta) ** 0.5 * xp.sqrt(q * room)
+    below_half = delta + delta**0.5 * xp.sqrt(delta + 2 * q)
     return xp.minimum(xp.where(q >= 0.5, above_half, below_half), room / 2)
 
 

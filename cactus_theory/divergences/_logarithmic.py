@@ -34,6 +34,11 @@ class KL(Divergence):
     0.1555
     """
 
+    @property
+    def torch_ready(self) -> bool:
+        """True: the Newton steps of `solve` run over any namespace."""
+        return True
+
     def _term(self, p: Any, q: Any, gain: Any) -> Any:
         return kl_term_of(p, q, gain)
 

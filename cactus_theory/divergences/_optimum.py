@@ -24,7 +24,7 @@ class Status(IntEnum):
     ['LIMIT', 'ROOT', 'LIMIT']
     """
 
-    LIMIT = 0  # g = q, as q is 0 or 1 or there is no budget; or g = 1 is within the budget
+    LIMIT = 0  # g = 1 is within the budget; or g = q, as q is 0 or 1, or no float is to be gained
     CLOSED_FORM = 1
     ROOT = 2  # of the divergence less the budget, by scipy.optimize.elementwise.find_root
 

@@ -19,6 +19,7 @@ from cactus_theory.divergences._optimum import Status
 _TOLERANCES = {"xatol": 2e-323, "xrtol": 2.0**-51, "fatol": 0.0, "frtol": 0.0}
 _MOST = 2200  # iterations: each at least halves the bracket, and [5e-324, 1] has 1074 + 53 halvings
 _LEAST = 5e-324  # the smallest float
+_NOTHING = 2.0**-100  # a gain below it, relative to q and to 1 - q, is that of the second order
 _FAINT, _LOUD = 2.0**-500, 2.0**600  # budgets below the first are solved at this scale
 _MARGIN = 2.0**-40  # by which a bracket is wider than its derivation, for rounding
 
@@ -63,7 +64,14 @@ def solve(
     iterations = np.zeros(q.shape, dtype=np.int16)
     status = np.full(q.shape, Status.LIMIT, dtype=np.int8)
     with np.errstate(all="ignore"):  # a cost may be inf
-        at = np.flatnonzero((q > 0) & (q < 1) & (delta > 0))
+        still = (q <= 0) | (q >= 1) | (delta <= 0)
+        if curvature is not None:  # gains of no float, whose squares would underflow
+            reach = 2 / curvature * delta
+            faint = np.sqrt(reach * complement) <= _NOTHING * np.sqrt(q)
+            faint &= np.sqrt(reach * q) <= _NOTHING * np.sqrt(complement)
+            upper = np.where(faint & ~still, _up(q), upper)
+            still |= faint
+        at = np.flatnonzero(~still)
         room = complement[at]
         certain = overspent(np.zeros_like(room), q[at], room, delta[at]) <= 0
         value[at[certain]], upper[at[certain]], complement[at[certain]] = 1.0, 1.0, 0.0

@@ -18,12 +18,15 @@ class Rule(ABC):
     normalised. The law emitted is m + sum over n of (p(n) - m(n)) r_n.
 
     Objects are immutable and hashable. Methods are formulas over a namespace ``xp`` (numpy, or
-    torch with float64 tensors), so theory and decoder evaluate the same definition.
+    torch with float64 tensors), so theory and decoder evaluate the same definition. Every rule
+    runs over numpy; `torch_ready` says whether it runs over torch.
 
     Attributes
     ----------
     facts : Facts
         Of a rule of this package: its row in the table of rules. A rule of your own needs none.
+    torch_ready : bool
+        Whether every method that takes ``xp`` accepts ``xp=torch`` and float64 tensors.
 
     Examples
     --------
@@ -38,6 +41,17 @@ class Rule(ABC):
     """
 
     facts: ClassVar[Facts]
+
+    @property
+    def torch_ready(self) -> bool:
+        """Whether the methods that take ``xp`` run with ``xp=torch`` on float64 tensors.
+
+        False here, as `emitted` is evaluated by its definition, over numpy. A `CandidateRule` and
+        a `SharedRecoveryRule` are ready unless they say otherwise: in a rule of your own whose
+        formulas call numpy by name, write ``torch_ready = False`` in the class. A rule that claims
+        more than it can do raises its own error where it is evaluated.
+        """
+        return False
 
     @abstractmethod
     def accepted_mass(self, draft: Any, target: Any, *, xp: Any = np) -> Any:
@@ -105,6 +119,14 @@ class CandidateRule(Rule):
         """
         return 0.0
 
+    @property
+    def torch_ready(self) -> bool:
+        """True: `boost` and `shrink`, and what follows from them, are formulas over ``xp``.
+
+        But for `emitted`, by definition over numpy; `cactus_theory.emitted` has a formula for it.
+        """
+        return True
+
     @abstractmethod
     def boost(self, target_prob: Any, *, xp: Any = np) -> Any:
         """g in [q, 1], the probability granted to a drafted token of target probability q."""
@@ -145,6 +167,11 @@ class SharedRecoveryRule(Rule):
     >>> output_distribution(RejectAll(), draft=[0.75, 0.25], target=[0.5, 0.5])
     array([0.5, 0.5])
     """
+
+    @property
+    def torch_ready(self) -> bool:
+        """True: `accepted_mass` and `shared_weights` are formulas over ``xp``."""
+        return True
 
     @abstractmethod
     def shared_weights(self, draft: Any, target: Any, *, xp: Any = np) -> Any:

@@ -146,6 +146,11 @@ class CactusExact(CandidateRule):
         """For KL that of `CactusSafe`, whose candidate is within the budget."""
         return math.expm1(min(self.delta, _BEYOND)) * _DOWN if self.divergence == _KL else 0.0
 
+    @property
+    def torch_ready(self) -> bool:
+        """Whether the optimum of the divergence is a formula, or KL's by Newton steps."""
+        return self.divergence.torch_ready
+
     def boost(self, target_prob: Any, *, xp: Any = np) -> Any:
         return self.divergence.solve(target_prob, self.delta, xp=xp)[0]
 

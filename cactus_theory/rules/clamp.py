@@ -23,6 +23,11 @@ from cactus_theory.rules._facts import Facts
 class _OneLevel(SharedRecoveryRule):
     """A rule that recovers from [b q - p]_+, with the b <= 1 that makes it the mass lost."""
 
+    @property
+    def torch_ready(self) -> bool:
+        """False: tokens are sorted and counted with numpy."""
+        return False
+
     def shared_weights(self, draft: Any, target: Any, *, xp: Any = np) -> Any:
         _numpy_only(xp)
         return _by_position(_recovered, self.accepted_mass(draft, target), draft, target)

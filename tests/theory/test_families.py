@@ -321,6 +321,24 @@ def test_the_root_agrees_with_high_precision_also_where_there_is_a_closed_form(d
     check_optimum(divergence, q, delta, divergence.root(q, delta), closed=False)
 
 
+@each_divergence
+@pytest.mark.parametrize("delta", [5e-324, 1.5e-323, 1e-320, 1e-310, 1e-300, 1e-250, 1e-30])
+def test_tiny_budgets_are_kept_and_bracketed(divergence, delta):
+    q = np.array([5e-324, 1e-320, 1e-310, 1e-300, 1e-200, 1e-9, 0.1, 0.5, 0.9, 1 - 2.0**-53])
+    solution = divergence.optimum(q, delta)
+    arrays = (q, solution.value, solution.complement, solution.bracket[1])
+    with mpmath.workdps(DIGITS):
+        for a, g, c, upper in zip(*(map(mpf, map(float, x)) for x in arrays), strict=True):
+            assert a <= g <= upper
+            # The width of a bracket, as below, or some of the smallest floats.
+            assert upper - g <= (24 + 4 * ulps(divergence)) * EPS * g + 20 * mpf(2) ** -1074
+            assert g == a or reference_binary(divergence, g, 1 - g, a) <= mpf(delta)
+            assert c >= 1 - a or reference_binary(divergence, 1 - c, c, a) <= mpf(delta)
+            # Of 4 squared Hellinger, a quarter of the budget may be below the smallest float.
+            if divergence != Alpha(0.5) or delta > 1e-300:
+                assert reference_binary(divergence, upper, 1 - upper, a) >= mpf(delta)
+
+
 @settings(max_examples=150)
 @given(divergence=st.sampled_from(DIVERGENCES), q=target_probabilities(), delta=budgets())
 @example(divergence=ReverseKL(), q=1 - 2.0**-53, delta=50.0)

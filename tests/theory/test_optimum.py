@@ -5,25 +5,42 @@ from __future__ import annotations
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import assume, example, given
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from mpmath import mpf
 
 from cactus_theory import (
+    KL,
+    Alpha,
     Cactus,
     CactusExact,
+    ChiSquare,
+    Divergence,
+    JensenShannon,
+    ReverseKL,
+    SquaredHellinger,
+    TotalVariation,
     _chunks,
     binary_kl,
     exact_optimum,
     optimum_gap,
     second_order_optimum,
 )
-from cactus_theory.divergences import _kl_root, binary_kl_of_gain
+from cactus_theory.divergences import Status, _kl_root, _logarithmic, binary_kl_of_gain
 from cactus_theory.testing import budgets, target_probabilities
 
+DIVERGENCES = [
+    *(KL(), ReverseKL(), JensenShannon(), ChiSquare(), TotalVariation(), SquaredHellinger()),
+    *(Alpha(order) for order in (-3.0, -1.0, 0.3, 0.5, 1.0, 1.5, 2.0, 7.5)),
+]
 DIGITS = 80  # q = 1e-300 needs no more, because log1p and expm1 keep relative precision
 EPS = 2.0**-52
 ULPS = 18  # EPS, relative: 12 for evaluating the divergence, 2 the bracket's width, some roundings
+
+
+def digits(q: float, delta: float) -> int:
+    """Digits in which 50 are left of a gain as small as a tiny q or a tiny budget makes it."""
+    return DIGITS + int(2 * abs(np.log10(q or 1.0)) + 2 * abs(np.log10(delta or 1.0)))
 
 
 def reference_kl(odds, q):
@@ -48,7 +65,7 @@ def reference_optimum(q: float, delta: float):
         middle = (low + high) / 2
         low, high = (middle, high) if reference_kl(middle, q) < delta else (low, middle)
     odds = high  # d KL / d odds = g (1-g) (odds - start): convex this close above the root
-    for _ in range(200):
+    for _ in range(2000):  # far above a tiny root, each step only halves the excess
         slope = (odds - start) / (2 + mpmath.exp(odds) + mpmath.exp(-odds))
         step = (reference_kl(odds, q) - delta) / slope
         odds -= step
@@ -409,15 +426,132 @@ def test_the_smallest_budgets_raise_a_token_by_the_least():
         assert (ratio <= 1).all()
 
 
-@pytest.mark.parametrize("delta", [1e-300, 1e-12, 1.0, 400.0])
+@pytest.mark.parametrize("delta", [5e-324, 1e-310, 1e-300, 1e-12, 1.0, 400.0])
 def test_subnormal_probabilities_have_their_root(delta):
-    # Below 1e-300 the ratio g/q overflows; a product under the root of the start once underflowed.
+    # Below 1e-300 the ratio g/q overflows, and so may its square far above.
     q = np.array([5e-324, 1e-320, 1e-310, 1e-300, 1e-200])
     value = exact_optimum(q, delta).value
-    with mpmath.workdps(400):
+    with mpmath.workdps(digits(5e-324, delta)):
         for target, got in zip(q, value, strict=True):
             g, _ = reference_optimum(float(target), delta)
-            assert abs(mpf(float(got)) - g) <= ULPS * mpf(float(np.spacing(float(g))))
+            assert abs(mpf(float(got)) - g) <= ULPS * EPS * g + mpf(2) ** -1073
+
+
+def test_the_smallest_budget_raises_no_usual_probability(torch):
+    # 2 delta q (1-q) underflows for q = 1/2: the rule's first step was then 0, its second 0/0, and
+    # g = .508.
+    q = np.array([1e-100, 0.1, 0.5, 0.9, 1 - 2.0**-53])
+    for delta in (5e-324, 1e-320, 1e-310):
+        rule, solution = CactusExact(delta), exact_optimum(q, delta)
+        np.testing.assert_array_equal(solution.value, q)
+        np.testing.assert_array_equal(solution.complement, 1 - q)
+        above = np.minimum(q + 2 * np.spacing(q), 1)
+        np.testing.assert_array_equal(solution.bracket[1], above)
+        np.testing.assert_array_equal(rule.boost(q), q)
+        np.testing.assert_array_equal(rule.boost(torch.tensor(q), xp=torch).numpy(), q)
+
+
+# The two solvers
+
+
+def test_the_bracketed_root_does_not_use_the_solver_it_validates(monkeypatch):
+    def unused(*_, **__):
+        raise AssertionError
+
+    monkeypatch.setattr(_logarithmic, "kl_root", unused)
+    assert exact_optimum(1e-4, 1.0).value == pytest.approx(0.1554786588, rel=1e-9)
+    with pytest.raises(AssertionError):
+        CactusExact(1.0).boost(1e-4)
+
+
+@settings(max_examples=150)
+@given(
+    q=target_probabilities() | st.floats(5e-324, 1.0) | st.floats(0, 745).map(lambda x: np.exp(-x)),
+    delta=budgets() | st.floats(-300, 2).map(lambda x: 10.0**x),
+)
+@example(q=1e-300, delta=1e-300)
+@example(q=1 - 2.0**-53, delta=2.0**-54)
+@example(q=5e-324, delta=744.0)
+def test_newton_steps_in_numpy_and_torch_agree_with_the_bracketed_root_and_fifty_digits(
+    torch, q, delta
+):
+    rule, solution = CactusExact(delta), exact_optimum(q, delta)
+    lower, upper = solution.bracket
+    with mpmath.workdps(digits(q, delta)):
+        g, c = reference_optimum(q, delta)
+        # Sums and a subnormal have an absolute precision besides.
+        least = mpf(2) ** -1073
+        assert lower - least <= g <= upper + least
+        # As in `check_against_reference`.
+        unsure = 4 * mpf(float(np.spacing(-np.log(q)))) if 0 < q < 1 else mpf(0)
+        for xp, number in ((np, np.float64(q)), (torch, torch.tensor(q, dtype=torch.float64))):
+            boosted = mpf(float(rule.boost(number, xp=xp)))
+            assert abs(boosted - g) <= 5 * EPS * g + least  # below 5 were seen
+            assert float(lower) * (1 - 4 * EPS) - 1e-323 <= boosted
+            assert boosted <= float(upper) * (1 + 4 * EPS) + 1e-323
+            if 0 < q < 1 and delta > 0:
+                ratio = mpf(float(rule.shrink(number, xp=xp)))
+                expected = c / (1 - mpf(q))
+                error = abs(ratio - expected) * (1 - mpf(q))
+                assert error <= 8 * EPS * c + unsure + least
+
+
+@given(
+    divergence=st.sampled_from([d for d in DIVERGENCES if d != KL()]),
+    q=target_probabilities(),
+    delta=budgets(),
+)
+def test_every_rule_agrees_with_the_bracketed_root_of_its_divergence(torch, divergence, q, delta):
+    rule, solution = CactusExact(delta, divergence), divergence.root(q, delta)
+    lower, upper = solution.bracket
+    namespaces = [np]
+    if rule.torch_ready:
+        namespaces.append(torch)
+    for xp in namespaces:
+        number = xp.asarray(q, dtype=xp.float64)
+        boosted = float(rule.boost(number, xp=xp))
+        # Closed forms are right to 8 ulp.
+        assert lower * (1 - 16 * EPS) <= boosted <= upper * (1 + 16 * EPS)
+
+
+def test_an_optimum_says_how_it_was_found():
+    solution = exact_optimum([0.0, 0.1, 1e-9, 0.99, 1.0], 1.0)
+    assert [Status(code).name for code in solution.status] == [
+        *("LIMIT", "ROOT", "ROOT", "LIMIT", "LIMIT")
+    ]
+    assert (solution.iterations > 0).tolist() == [False, True, True, False, False]
+    assert solution.iterations.max() < 12  # 3 to 6 are usual
+    assert solution.iterations.dtype == np.int16
+    lower, upper = solution.bracket
+    assert (lower == solution.value).all()
+    assert ((upper > lower) == (solution.status == Status.ROOT)).all()
+    closed = exact_optimum([0.0, 0.1, 0.99], 1.0, divergence=ChiSquare())
+    assert closed.status.tolist() == [Status.LIMIT, Status.CLOSED_FORM, Status.LIMIT]
+    assert not closed.iterations.any()
+
+
+def test_few_iterations_are_needed_over_the_whole_range():
+    rng = np.random.default_rng(0)
+    q = np.concatenate([10 ** rng.uniform(-300, 0, 4000), 1 - 10 ** rng.uniform(-16, 0, 4000)])
+    delta = 10 ** rng.uniform(-300, np.log10(50), q.size)
+    iterations = exact_optimum(np.clip(q, 1e-300, 1 - 2.0**-53), delta).iterations
+    assert iterations.max() <= 20  # 15 were seen
+
+
+class NotANumber(Divergence):
+    """What a mistake in a divergence of one's own may come to."""
+
+    def _term(self, p, q, gain):
+        return np.where(gain > 0.2, np.nan, np.abs(gain)) if np.ndim(gain) else np.nan
+
+    def __repr__(self):
+        return "NotANumber()"
+
+
+def test_a_divergence_without_a_root_is_an_error_that_names_the_problem():
+    message = r"no root found for target_prob 0.25, delta 0.5 and divergence NotANumber\(\)"
+    with pytest.raises(RuntimeError, match=message):
+        exact_optimum([0.0, 0.25], 0.5, divergence=NotANumber())
 
 
 def test_a_long_array_is_solved_in_pieces_without_a_seam():

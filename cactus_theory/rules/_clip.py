@@ -16,11 +16,15 @@ from cactus_theory._chunks import _CHUNK
 from cactus_theory.divergences import Divergence
 
 _MARGIN = 1e-15  # of the logarithm of a level
-_LARGEST = 2.0**1023  # level
-# The edges of cells are 0, sixteen to each power of two from 2**-32 to 2**32, and the largest
-# level. The shift leaves a float64 its exponent and four bits more, which number the middle ones.
+SCALE = 2.0**-64  # of levels and of t, which reach 2**1074: a probability over the smallest float
+_LARGEST = 2.0**1023  # scaled level
+# The edges of cells are 0, sixteen to each power of two from 2**-32 to 2**32 (scaled), and the
+# largest level. The shift leaves a float64 its exponent and four bits more, which number the
+# middle ones.
 _SHIFT = 48
-_LOWEST, _HIGHEST = (int(np.float64(x).view(np.int64)) >> _SHIFT for x in (2.0**-32, 2.0**32))
+_LOWEST, _HIGHEST = (
+    int(np.float64(x * SCALE).view(np.int64)) >> _SHIFT for x in (2.0**-32, 2.0**32)
+)
 _MIDDLE = (np.arange(_LOWEST, _HIGHEST + 1) << _SHIFT).view(np.float64)
 _EDGES = np.concatenate([[0.0], _MIDDLE, [_LARGEST]])
 _ONE = _EDGES.size // 2  # where the edge is 1
@@ -32,7 +36,7 @@ def levels(
     """The largest a, and its b, for which clip(p, b q, a q) costs at most `epsilon`.
 
     b <= 1 <= a is where what is gained, sum [b q - p]_+, equals what is lost, sum [p - a q]_+. a is
-    rounded down, and at most 2**1023: tokens beyond its reach are those with q = 0 or nearly so.
+    rounded down. Both are given times `SCALE`: where q is the smallest float, a itself is no float.
 
     Parameters
     ----------
@@ -45,13 +49,13 @@ def levels(
     Returns
     -------
     tuple of two floats
-        a and b; inf and 0 if the draft itself costs no more than `epsilon`.
+        `SCALE` a and `SCALE` b; inf and 0 if the draft itself costs no more than `epsilon`.
 
     Examples
     --------
     >>> from cactus_theory import TotalVariation
     >>> p, q = np.array([0.75, 0.25]), np.array([0.5, 0.5])
-    >>> [round(level, 12) for level in levels(TotalVariation(), 0.125, p, q)]
+    >>> [round(level / SCALE, 12) for level in levels(TotalVariation(), 0.125, p, q)]
     [1.25, 0.75]
     """
     apart = np.flatnonzero(draft != target)
@@ -71,13 +75,20 @@ def levels(
     return _solve(over, under, epsilon)
 
 
+def times(level: Any, mass: Any) -> Any:
+    """The unscaled level times q, where the level is no float, or its product with q none."""
+    with np.errstate(over="ignore"):
+        low = level < 1
+        return np.where(low, level / SCALE, level) * mass / np.where(low, 1.0, SCALE)
+
+
 def _by_cell(
     divergence: Divergence, draft: np.ndarray, target: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The cell of each token; and mass, divergence and |p - e q| of the tokens of each cell.
+    """The cell of each token; and mass, divergence and scaled |p - e q| of the tokens of each cell.
 
-    Cell i has t from edge i - 1 to edge i, and e is the one nearer 1. The first cell is empty; the
-    last has the tokens out of reach of any level, and those with p = q = 0.
+    Cell i has scaled t from edge i - 1 to edge i, and e is the one nearer 1. The first cell is
+    empty; the last has the tokens out of reach of any level, and those with p = q = 0.
     """
     cell = np.empty(draft.size, dtype=np.int16)
     counts = np.zeros((3, _EDGES.size + 1))
@@ -85,12 +96,12 @@ def _by_cell(
         piece = slice(start, start + _CHUNK)
         p, q = draft[piece], target[piece]
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-            t = p / q
+            t = p * SCALE / q
         at = np.clip((t.view(np.int64) >> _SHIFT) - (_LOWEST - 2), 1, _EDGES.size - 1)
         at[~(t < _LARGEST)] = _EDGES.size
         cell[piece] = at
         edge = _EDGES[at - (at > _ONE)]
-        amounts = q, divergence._term(p, q, p - q), np.abs(p - edge * q)
+        amounts = q, divergence._term(p, q, p - q), np.abs(p * SCALE - edge * q)
         for total, amount in zip(counts, amounts, strict=True):
             total += np.bincount(at, weights=amount, minlength=total.size)
     return cell, counts
@@ -137,7 +148,7 @@ def _solve(over: _Side, under: _Side, epsilon: float) -> tuple[float, float]:
 
 
 class _Side:
-    """Groups of tokens on one side of t = 1, by rising `key` = sign * t.
+    """Groups of tokens on one side of t = 1, by rising `key` = sign * `SCALE` t.
 
     A level is such a key; the tokens up to it are those that are clipped to it. They lose, or
     receive, Z(level) = sum of q [level - key]_+. A group is all tokens from one key to the next;
@@ -165,7 +176,7 @@ class _Side:
 
     def refined(self, first: int, last: int, p: np.ndarray, q: np.ndarray) -> _Side:
         """The same side from key `first` to key `last`, by the tokens in between."""
-        key = np.copysign(p / q, self.key[first])
+        key = np.copysign(p * SCALE / q, self.key[first])
         order = np.argsort(key)
         p, q = p[order], q[order]
         groups = np.zeros((3, key.size + 2))
@@ -184,15 +195,16 @@ class _Side:
         return np.searchsorted(self.heights, height, side="right") - 1
 
     def level(self, height: float) -> float:
-        """Where Z is `height`; 1 at most."""
+        """Where Z is `height`; `SCALE` at most."""
         last = self.last(height)
         if not self.mass[last]:
-            return 1.0
+            return SCALE
         step = (height - float(self.heights[last])) / float(self.mass[last])
-        return min(float(self.key[last]) + step, 1.0)
+        return min(float(self.key[last]) + step, SCALE)
 
     def cost(self, level: Any) -> Any:
         """Divergence of all tokens, those up to `level` clipped to it."""
         last = np.searchsorted(self.key, level, side="right") - 1
-        t, mass = np.abs(level), self.mass[last]
-        return self.divergence._term(t * mass, mass, (t - 1) * mass) + self.kept[last]
+        mass = self.mass[last]
+        clipped = times(np.abs(level), mass)
+        return self.divergence._term(clipped, mass, clipped - mass) + self.kept[last]

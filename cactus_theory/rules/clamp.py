@@ -16,7 +16,7 @@ import numpy as np
 from cactus_theory import _validate
 from cactus_theory.divergences import KL, Divergence
 from cactus_theory.rules._base import CandidateRule, SharedRecoveryRule
-from cactus_theory.rules._clip import levels
+from cactus_theory.rules._clip import levels, times
 from cactus_theory.rules._facts import Facts
 
 
@@ -89,8 +89,9 @@ class Clamp(_OneLevel):
 
     Accept with min(1, a q / p), recover from [b q - p]_+, where b <= 1 <= a make the clipped law
     sum to one and its divergence from q equal to the budget. If the draft's law is itself within
-    the budget, everything is accepted. Here, unlike anywhere else, the budget bounds what is
-    emitted. The levels are rounded so that it is kept.
+    the budget, everything is accepted. Here the budget bounds what is emitted, as that of no other
+    rule with a budget does; `Lenience` bounds the emitted distribution as well, by q / l. The
+    levels are rounded so that the budget is kept.
 
     Parameters
     ----------
@@ -152,8 +153,13 @@ class Clamp(_OneLevel):
         if a == math.inf:
             kept[:] = law[:] = draft
             return
-        np.minimum(draft, a * target, out=kept)
-        np.maximum(kept, b * target, out=law)
+        np.minimum(draft, times(a, target), out=kept)
+        np.maximum(kept, times(b, target), out=law)
+        if not (kept < draft).any():
+            # What must be lost is below a rounding, but nothing lost may cost inf: p = 0 < q.
+            top = np.argmax(draft)
+            kept[top] = np.nextafter(kept[top], 0.0)
+            law[:] = _emitted(kept, draft, target)
 
 
 def _recovered(kept: np.ndarray, draft: np.ndarray, target: np.ndarray) -> np.ndarray:
@@ -166,7 +172,7 @@ def _recovered(kept: np.ndarray, draft: np.ndarray, target: np.ndarray) -> np.nd
     p, q = draft[below], target[below]
     level = 1.0
     while q.size:
-        level = min((lost + p.sum()) / q.sum(), 1.0)
+        level = min((lost + p.sum()) / q.sum(), level)  # roundings may not raise it
         inside = p < level * q
         if inside.all():
             break

@@ -34,7 +34,7 @@ BUDGETS = st.sampled_from([1e-6, 1e-3, 0.05, 0.3, 2.0])
 
 
 def clipped(p, q, a, b):
-    return np.clip(p, b * q, np.where(q > 0, a * q, 0.0))
+    return np.clip(p, _clip.times(b, q), np.where(q > 0, _clip.times(a, q), 0.0))
 
 
 @pytest.mark.parametrize("divergence", DIVERGENCES, ids=str)
@@ -46,25 +46,25 @@ def test_the_levels_balance_keep_the_budget_and_could_not_be_higher(divergence, 
     if a == math.inf:
         assert divergence.between(p, q) <= epsilon * (1 + 1e-12)
         return
-    assert 0 <= b <= 1 <= a <= 2.0**1023
+    assert 0 <= b <= _clip.SCALE <= a
     law = clipped(p, q, a, b)
     # nine roundings of masses below 1
     assert law.sum() == pytest.approx(1, abs=1e-14)
     law /= law.sum()
     # the law's own rounding, 1e-16, at a slope of some hundreds where it is steep
     assert divergence.between(law, q) <= epsilon * (1 + 1e-9) + 1e-13
-    lost = np.maximum(p - np.where(q > 0, a * q, 0.0), 0.0)
+    lost = np.maximum(p - np.where(q > 0, _clip.times(a, q), 0.0), 0.0)
     if (p[q == 0] == 0).all() and lost.sum() > 1e-9:  # else all it could gain is rounding
         assert costs_more(divergence, epsilon, p, q, a * (1 + 1e-6))
 
 
 def costs_more(divergence, epsilon, p, q, a):
     """Of a higher level, with its b by bisection of the definition."""
-    lost = np.maximum(p - a * q, 0.0).sum()
-    low, high = 0.0, 1.0
+    lost = np.maximum(p - _clip.times(a, q), 0.0).sum()
+    low, high = 0.0, _clip.SCALE
     for _ in range(60):
         b = (low + high) / 2
-        low, high = (b, high) if np.maximum(b * q - p, 0.0).sum() < lost else (low, b)
+        low, high = (b, high) if np.maximum(_clip.times(b, q) - p, 0.0).sum() < lost else (low, b)
     law = clipped(p, q, a, high)
     return divergence.between(law / law.sum(), q) > epsilon * (1 - 1e-9)
 
@@ -109,13 +109,55 @@ def test_a_budget_that_is_spent_in_the_last_bits_of_a_level_is_kept(divergence, 
 
 
 @pytest.mark.parametrize("divergence", DIVERGENCES, ids=str)
-def test_tokens_out_of_reach_are_lost_and_empty_ones_matter_not(divergence):
-    # q = 0; p/q = inf in floats; p = q = 0
-    p, q = np.array([0.2, 0.3, 0.0, 0.4, 0.1]), np.array([0.0, 5e-324, 0.0, 0.3, 0.7])
+def test_tokens_that_the_target_excludes_are_lost_and_empty_ones_matter_not(divergence):
+    # q = 0; p = q = 0
+    p, q = np.array([0.2, 0.0, 0.7, 0.1]), np.array([0.0, 0.0, 0.3, 0.7])
     law = output_distribution(Clamp(0.05, divergence), draft=p, target=q)
-    assert law[0] == law[2] == 0
-    assert law[1] < 1e-12
+    assert law[0] == law[1] == 0
     assert divergence.between(law, q) <= 0.05 * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("q", [5e-324, 1e-320, 1e-310, 1e-300])
+@pytest.mark.parametrize("divergence", DIVERGENCES, ids=str)
+def test_a_token_of_the_smallest_probability_has_its_level(divergence, q):
+    # Levels were once cut at 2**1023, and the first rule below emitted [1, 9e-13].
+    epsilon, target = 0.1, np.array([1.0, q])
+    law = output_distribution(Clamp(epsilon, divergence), draft=[0.0, 1.0], target=target)
+    # Two tokens: the clamp gives the second the exact optimum of the budget.
+    best = divergence.optimum(q, epsilon).value
+    # Levels are right to 1e-15 of their logarithm, here up to 745; chi-square's, and those of
+    # alpha = 3, are below a rounding of the first.
+    assert law[1] == pytest.approx(best, rel=2e-12, abs=2.0**-52)
+    assert divergence.between(law, target) <= epsilon * (1 + 1e-12) or law[1] <= 2.0**-52
+
+
+def test_total_variation_lets_a_token_of_next_to_nothing_have_the_budget():
+    law = output_distribution(Clamp(0.1, TotalVariation()), draft=[0, 1.0], target=[1, 1e-320])
+    assert law == pytest.approx([0.9, 0.1], rel=1e-12)
+
+
+@pytest.mark.parametrize("divergence", [ReverseKL(), Alpha(-1.0), Alpha(-3.0)], ids=str)
+@pytest.mark.parametrize("q0", [1e-15, 1e-16, 5e-17, 1e-17, 1e-20, 1e-100, 1e-300, 1e-320])
+@pytest.mark.parametrize("epsilon", [1e-10, 1e-3, 0.1, 3.0])
+def test_a_token_that_the_draft_excludes_is_emitted_however_improbable(divergence, q0, epsilon):
+    # Excluding it costs inf, and what it must be given may be below a rounding of the others: the
+    # draft was then emitted as it is.
+    rng = np.random.default_rng(3)
+    rule = Clamp(epsilon, divergence)
+    laws = [(np.array([0.0, 1.0]), np.array([q0, 1.0]))]
+    for size in (2, 3, 4):
+        q = rng.dirichlet(np.ones(size))
+        q[0] = q0
+        q /= q.sum()
+        same = np.append(0.0, q[1:] / q[1:].sum())
+        laws += [(same, q), (np.append(0.0, rng.dirichlet(np.ones(size - 1))), q)]
+    for p, q in laws:
+        law, kept = output_distribution(rule, draft=p, target=q), rule.accepted_mass(p, q)
+        # Both as said and as drawn; 1e-13 is what roundings of the usual tokens cost.
+        for emitted in (law, rule.emitted(kept, p, q)):
+            assert emitted[0] > 0
+            assert emitted.sum() == pytest.approx(1, abs=1e-15 * p.size)
+            assert divergence.between(np.minimum(emitted, 1.0), q) <= epsilon * (1 + 1e-9) + 1e-13
 
 
 def test_one_token_is_always_kept():

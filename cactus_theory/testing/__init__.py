@@ -7,29 +7,23 @@ are imported when first asked for; the checks and the catalogue do not.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from cactus_theory.testing._block_edges import check_block_edges as check_block_edges
-from cactus_theory.testing._block_mistakes import BLOCK_CATALOGUE as BLOCK_CATALOGUE
-from cactus_theory.testing._block_mistakes import BlockMistake as BlockMistake
-from cactus_theory.testing.blocks import BlockEnumeration as BlockEnumeration
-from cactus_theory.testing.blocks import block_law as block_law
-from cactus_theory.testing.blocks import check_blocks_by_enumeration as check_blocks_by_enumeration
-from cactus_theory.testing.blocks import check_blocks_by_sampling as check_blocks_by_sampling
-from cactus_theory.testing.blocks import (
-    specification_block_verifier as specification_block_verifier,
-)
-from cactus_theory.testing.catalogue import CATALOGUE as CATALOGUE
-from cactus_theory.testing.catalogue import Mistake as Mistake
-from cactus_theory.testing.catalogue import diagnose as diagnose
-from cactus_theory.testing.catalogue import tempered as tempered
-from cactus_theory.testing.catalogue import wrong_laws as wrong_laws
-from cactus_theory.testing.checks import ConformanceError as ConformanceError
-from cactus_theory.testing.checks import Enumeration as Enumeration
-from cactus_theory.testing.checks import SamplingReport as SamplingReport
-from cactus_theory.testing.checks import check_by_enumeration as check_by_enumeration
-from cactus_theory.testing.checks import check_by_sampling as check_by_sampling
-from cactus_theory.testing.checks import check_edges as check_edges
-from cactus_theory.testing.checks import samples_needed as samples_needed
-from cactus_theory.testing.checks import specification_verifier as specification_verifier
+from cactus_theory.testing._block import block_distribution as block_distribution
+from cactus_theory.testing._calls import ConformanceError as ConformanceError
+from cactus_theory.testing._calls import OnePosition as OnePosition
+from cactus_theory.testing._calls import as_sampler as as_sampler
+from cactus_theory.testing._calls import specification_verifier as specification_verifier
+from cactus_theory.testing._edges import check_edges as check_edges
+from cactus_theory.testing._enumeration import Enumeration as Enumeration
+from cactus_theory.testing._enumeration import check_by_enumeration as check_by_enumeration
+from cactus_theory.testing._mistakes import CATALOGUE as CATALOGUE
+from cactus_theory.testing._mistakes import Mistake as Mistake
+from cactus_theory.testing._mistakes import tempered as tempered
+from cactus_theory.testing._naming import diagnose as diagnose
+from cactus_theory.testing._naming import wrong_distributions as wrong_distributions
+from cactus_theory.testing._sampling import SamplingReport as SamplingReport
+from cactus_theory.testing._sampling import check_by_sampling as check_by_sampling
+from cactus_theory.testing._sampling import check_counts as check_counts
+from cactus_theory.testing._sampling import samples_needed as samples_needed
 
 if TYPE_CHECKING:
     from cactus_theory.testing.strategies import Pair as Pair

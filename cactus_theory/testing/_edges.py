@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from itertools import product
-from typing import Any
 
 import numpy as np
 
 from cactus_theory.rules import Rule, SpeculativeSampling
-from cactus_theory.testing._errors import ConformanceError, Verifier, called
+from cactus_theory.testing._block import Block, Outcome
+from cactus_theory.testing._calls import ConformanceError, OnePosition, Verifier, outcomes
+from cactus_theory.testing._rows import Row, midpoints, verified
 
-LARGEST = 1 - 2.0**-53
-
-LAWS = {
+_PAIRS = {
     "draft = target": ([0.1, 0.2, 0.7], [0.1, 0.2, 0.7]),
     "draft = target, with zeros": ([0.0, 0.3, 0.0, 0.7], [0.0, 0.3, 0.0, 0.7]),
     "target 0 where the draft is not": ([0.5, 0.25, 0.25], [0.0, 0.5, 0.5]),
@@ -25,65 +25,84 @@ LAWS = {
     "padded vocabulary": ([0.5, 0.25, 0.25, 0.0, 0.0], [0.25, 0.25, 0.5, 0.0, 0.0]),
     "draft mass on the padding": ([0.25, 0.25, 0.25, 0.25], [0.25, 0.5, 0.25, 0.0]),
 }
+_LENGTHS = {
+    "one row": (1,),
+    "one row, no drafts": (0,),
+    "ragged": (2, 0, 1, 0),
+    "no drafts in the first row": (0, 2),
+    "no drafts in the last row": (1, 0),
+    "no drafts": (0, 0, 0),
+}
+_CELLS = 16
 
 
 def check_edges(
-    sampler: Verifier,
+    verifier: Verifier,
     rule: Rule | None = None,
     *,
-    largest_uniform: float = LARGEST,
+    largest_uniform: float = 1 - 2.0**-53,
 ) -> None:
     """Try a verifier on the edge battery, and report everything that fails at once.
 
-    At every pair of laws, drafted token and uniforms in {0, 1/2, largest}: nothing raises; a token
-    is emitted that is in the vocabulary; one of no accepted mass is never kept (also at u = 0), one
-    whose mass is all accepted always is (also at the largest u); a recovered token has positive
-    recovery weight, so that padding, zeros and rejected tokens are not emitted. Where draft and
-    target differ in the last bit a rejection leaves an empty residual: nothing may crash, and the
-    token must be one of the target's. A row of NaN must raise, or emit a token of the vocabulary
-    without accepting the drafted one.
+    The pairs are equal, disjoint and one-hot distributions, one token, zeros and padding. At every
+    pair, its tokens in another order in every row, in ragged batches of rows with 2, 1 and 0
+    drafts, for uniforms in {0, 1/2, largest}: nothing raises; each row is a block of its drafts,
+    cut at the first rejection and followed by one token; a draft of no accepted mass is never kept
+    (also at u = 0), one whose mass is all accepted always is (also at the largest u); the last
+    token has positive weight, and the number reported, if any, is that of the drafts kept.
+
+    A row with no drafts emits one token of the plain target: the midpoints of 16 cells give it
+    exactly, whatever the rule. Where draft and target differ in the last bit a rejection leaves an
+    empty residual: nothing may crash, and the token must be one of the target's. A row of NaN must
+    raise, or emit a token of the vocabulary without accepting the drafted one.
 
     Parameters
     ----------
-    sampler : callable (token, draft, target, accept_uniform, recover_uniform) -> (int, bool)
+    verifier : callable (tokens, draft, target, accept_uniforms, recover_uniforms) -> pair
+        (emitted, accepted), as for `check_by_enumeration`. A verifier of one token, made one of
+        blocks by `OnePosition`, is tried on single drafts only.
     rule : Rule, optional
         What it is meant to follow; plain speculative sampling if not given.
     largest_uniform : float
-        The largest number below 1 in the sampler's arithmetic: 1 - 2**-24 for float32.
+        The largest number below 1 in the verifier's arithmetic: 1 - 2**-24 for float32.
 
     Raises
     ------
     ConformanceError
         Naming each case that failed, once.
 
-    See Also
-    --------
-    check_block_edges : the same in ragged batches, among them rows that have no draft.
-
     Examples
     --------
     >>> from cactus_theory.testing import check_edges, specification_verifier
-    >>> check_edges(specification_verifier(SpeculativeSampling()))
-    >>> def loose(token, draft, target, accept, recover):
-    ...     accepted = accept * draft[token] <= target[token]
-    ...     return (token if accepted else int(np.argmax(target - draft))), accepted
-    >>> check_edges(loose)
+    >>> plain = specification_verifier(SpeculativeSampling())
+    >>> def greedy_without_drafts(tokens, draft, target, *uniforms):
+    ...     if not all(np.isfinite(q).all() for q in target):
+    ...         raise ValueError("target is not finite")
+    ...     emitted, accepted = plain(tokens, draft, target, *uniforms)
+    ...     rows = zip(emitted, tokens, target)
+    ...     return [row if len(x) else [int(q[0].argmax())] for row, x, q in rows], accepted
+    >>> check_edges(greedy_without_drafts)
     Traceback (most recent call last):
     ...
-    cactus_theory.testing.ConformanceError: ...target 0 where the draft is not, u = 0...
+    cactus_theory.testing.ConformanceError: 1 edge cases of SpeculativeSampling() fail:
+      row without drafts: 16 midpoints ...
     """
     rule = SpeculativeSampling() if rule is None else rule
-    uniforms = (0.0, 0.5, largest_uniform)
+    alone = isinstance(verifier, OnePosition)
+    lengths = {"one row": (1,)} if alone else _LENGTHS
     failures: dict[str, str] = {}
-    for case, (p, q) in LAWS.items():
-        draft, target = np.array(p), np.array(q)
-        for token, u, v in product(np.flatnonzero(draft).tolist(), uniforms, uniforms):
-            fault = _fault(sampler, rule, token, draft, target, u, v)
+    for (case, (p, q)), (shape, drafts) in product(_PAIRS.items(), lengths.items()):
+        rows = [(np.roll(p, at), np.roll(q, at), k) for at, k in enumerate(drafts)]
+        blocks = [Block.of(rule, draft=[p] * k, target=[q] * (k + 1)) for p, q, k in rows]
+        for batch in _batches(blocks, (0.0, 0.5, largest_uniform)):
+            fault = _fault(verifier, blocks, batch)
             if fault:
-                failures.setdefault(case, f"{case}, u = {u:.17g}, v = {v:.17g}: {fault}")
+                shown = case if shape == "one row" else f"{case}, {shape}"
+                failures.setdefault(case, f"{shown}, {fault}")
     for case, fault in (
-        ("empty residual", empty_residual(sampler, largest_uniform)),
-        ("NaN row", not_a_number(sampler)),
+        ("row without drafts", None if alone else _without_drafts(verifier)),
+        ("empty residual", _empty_residual(verifier, largest_uniform)),
+        ("NaN row", _not_a_number(verifier)),
     ):
         if fault:
             failures[case] = f"{case}: {fault}"
@@ -92,45 +111,89 @@ def check_edges(
         raise ConformanceError(f"{len(failures)} edge cases of {rule!r} fail:\n  {listed}")
 
 
-def _fault(
-    sampler: Verifier, rule: Rule, token: int, draft: Any, target: Any, u: float, v: float
-) -> str | None:
-    """What is wrong with one call, or None."""
-    mass = rule.accepted_mass(draft, target)[token]
+def _batches(blocks: Sequence[Block], uniforms: Sequence[float]) -> Iterator[list[Row]]:
+    """Batches in which every row meets each of its drafts under all uniforms."""
+    drafts = [[tokens for tokens, _ in block.drafts()] for block in blocks]
+    for turn, u, v in product(range(max(map(len, drafts))), uniforms, uniforms):
+        picked = [row[turn % len(row)] for row in drafts]
+        yield [Row(at, tokens, (u,) * len(tokens), v) for at, tokens in enumerate(picked)]
+
+
+def _fault(verifier: Verifier, blocks: Sequence[Block], batch: Sequence[Row]) -> str | None:
+    """What is wrong with one batch, or None."""
+    u = next((f"{row.accept[0]:.17g}" for row in batch if row.accept), "none")
+    uniforms = f"u = {u}, v = {batch[0].recover:.17g}"
     try:
-        emitted, accepted = called(sampler, token, draft.copy(), target.copy(), u, v)
+        found, _ = verified(verifier, blocks, batch, len(batch))
+    except Exception as error:
+        return f"{uniforms}: {type(error).__name__}: {error}"
+    for row, outcome in zip(batch, found, strict=True):
+        wrong = _wrong(blocks[row.block], row, outcome)
+        if wrong:
+            where = f", row {row.block}" if len(batch) > 1 else ""
+            return f"{uniforms}{where}: of drafts {list(row.tokens)} it emits {wrong}"
+    return None
+
+
+def _wrong(block: Block, row: Row, outcome: Outcome) -> str | None:
+    (emitted, accepted), tokens = outcome, row.tokens
+    told = f"{list(emitted)}, {accepted} accepted"
+    if len(emitted) != accepted + 1 or accepted > len(tokens):
+        return f"{told}: a block has one token more than it accepts"
+    if emitted[:accepted] != tokens[:accepted]:
+        return f"{told}: its first {accepted} are not the drafted ones"
+    chances = block.chances(tokens)
+    if 0.0 in chances[:accepted]:
+        token = tokens[chances.index(0.0)]
+        return f"{told}: accepted token {token}, which has no chance of acceptance"
+    if accepted < len(tokens) and chances[accepted] == 1:
+        return f"{told}: rejected token {tokens[accepted]}, which is always accepted"
+    if not block.last(tokens, accepted)[emitted[-1]] > 0:
+        kind = "recovered" if accepted < len(tokens) else "bonus"
+        return f"{told}: {kind} token {emitted[-1]}, whose weight is 0"
+    return None
+
+
+def _without_drafts(verifier: Verifier) -> str | None:
+    target = np.array([[1 / 16, 12 / 16, 0.0, 3 / 16]])
+    block = Block.of(SpeculativeSampling(), draft=[], target=target)
+    batch = [Row(0, (), (), v) for v in midpoints(_CELLS, exact=False)]
+    try:
+        found, _ = verified(verifier, [block], batch, len(batch))
     except Exception as error:
         return f"{type(error).__name__}: {error}"
-    if accepted and mass == 0:
-        return f"accepted token {token}, which has no chance of acceptance"
-    if not accepted and mass >= draft[token]:
-        return f"rejected token {token}, which is always accepted"
-    if not accepted:
-        weights = rule.recovery_weights(token, draft, target)
-        weights = weights if weights.sum() > 0 else target
-        if not weights[emitted] > 0:
-            return f"recovered token {emitted}, whose recovery weight is 0"
+    emitted = [tokens for tokens, _ in found]
+    counts = [emitted.count((token,)) for token in range(target.size)]
+    wanted = (target[0] * _CELLS).astype(int).tolist()
+    if counts != wanted:
+        return f"{_CELLS} midpoints give tokens so often: {counts} instead of {wanted}"
     return None
 
 
-def empty_residual(sampler: Verifier, largest: float) -> str | None:
-    step = 1 - largest
+def _of_one_draft(verifier: Verifier, p: np.ndarray, q: np.ndarray, u: float, v: float) -> Outcome:
+    """What a row emits whose one draft is token 0."""
+    returned = verifier([[0]], [p[None].copy()], [np.stack([q, q])], [np.array([u])], np.array([v]))
+    [outcome], _ = outcomes(returned, rows=1, vocabulary=p.size)
+    return outcome
+
+
+def _empty_residual(verifier: Verifier, largest: float) -> str | None:
     target = np.array([0.5, 0.5, 0.0])
-    draft = target + np.array([step, 0.0, 0.0])
+    draft = target + np.array([1 - largest, 0.0, 0.0])
     for v in (0.0, largest):
         try:
-            emitted, _ = called(sampler, 0, draft.copy(), target.copy(), largest, v)
+            emitted, _ = _of_one_draft(verifier, draft, target, largest, v)
         except Exception as error:
             return f"{type(error).__name__}: {error}"
-        if not target[emitted] > 0:
-            return f"emitted token {emitted}, whose target probability is 0"
+        if not emitted or not (target[list(emitted)] > 0).all():
+            return f"emitted {list(emitted)}, where the target allows tokens 0 and 1"
     return None
 
 
-def not_a_number(sampler: Verifier) -> str | None:
+def _not_a_number(verifier: Verifier) -> str | None:
     draft, target = np.array([0.5, 0.5]), np.array([np.nan, np.nan])
     try:
-        _, accepted = called(sampler, 0, draft, target, 0.5, 0.5)
+        _, accepted = _of_one_draft(verifier, draft, target, 0.5, 0.5)
     except ConformanceError as error:
         return str(error)
     except Exception:

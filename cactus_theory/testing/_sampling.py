@@ -1,20 +1,27 @@
-"""The statistical check: a G-test on counts with its false-alarm level and its power said."""
+"""The statistical checks: a G-test on counts with its false-alarm level and its power said."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from cactus_theory.emitted import output_distribution
 from cactus_theory.rules import Rule
-from cactus_theory.testing._errors import ConformanceError
+from cactus_theory.testing import _rows
+from cactus_theory.testing._block import Outcome, View, seen, tokens_only
+from cactus_theory.testing._calls import ConformanceError, Sampler
+from cactus_theory.testing._enumeration import blocks_of, farthest
 from cactus_theory.testing._gtest import demand_power, follows, samples_for, statistic
-from cactus_theory.testing.catalogue import Position, looks_like, wrong_laws
-
-Sampler = Callable[[Any, Any, int, int], Any]
+from cactus_theory.testing._naming import (
+    Rows,
+    Tested,
+    as_distribution,
+    farthest_apart,
+    looks_like,
+    one_token,
+)
 
 
 @dataclass(frozen=True)
@@ -26,23 +33,23 @@ class SamplingReport:
     statistic, threshold : float
         G with Williams' correction, and the value it had to stay below.
     degrees : int
-        Cells after merging, less one.
+        Cells after merging, less one for each row.
     samples : int
+        Of every row.
     false_alarm : float
         Chance of rejecting a right sampler, by the chi-square approximation.
     power : dict of str to float
-        Chance of rejecting each wrong law of the catalogue, by the noncentral one.
+        Chance of rejecting each mistake of the catalogue, by the noncentral one.
     indistinguishable : tuple of str
-        Wrong laws nearer than `smallest` in total variation, of which nothing is promised.
+        Mistakes nearer than `smallest` in total variation, of which nothing is promised.
 
     Examples
     --------
     >>> from cactus_theory import SpeculativeSampling
-    >>> def honest(draft, target, count, seed):
-    ...     return np.random.default_rng(seed).multinomial(count, target)
     >>> p, q = [0.7, 0.2, 0.1], [0.2, 0.3, 0.5]
-    >>> report = check_by_sampling(honest, SpeculativeSampling(), draft=p, target=q)
-    >>> report.samples, report.power["the draft itself (everything accepted)"] > 0.999
+    >>> counts = np.random.default_rng(0).multinomial(100_000, q)
+    >>> report = check_counts(counts, SpeculativeSampling(), draft=p, target=q)
+    >>> report.samples, report.power["everything accepted (the draft itself)"] > 0.999
     (100000, True)
     """
 
@@ -59,97 +66,161 @@ def check_by_sampling(
     sampler: Sampler,
     rule: Rule,
     *,
-    draft: Any,
-    target: Any,
-    samples: int = 100_000,
+    draft: Any = None,
+    target: Any = None,
+    samples: int = 10_000,
+    rows: int = 64,
     false_alarm: float = 1e-6,
     smallest: float = 0.01,
     seed: int = 0,
 ) -> SamplingReport:
-    """Test counts of emitted tokens against `output_distribution`: G = 2 sum O log(O / E).
+    """Test counts of emitted blocks against their exact joint distribution: G = 2 sum O log(O / E).
 
-    Tokens are merged, from the least expected, into cells of expectation >= 10; G over Williams'
-    factor is compared with the chi-square quantile. A token of probability 0 must not occur. The
-    power against a law r is that of a noncentral chi-square of noncentrality 2n KL(r || out).
+    Drafted tokens are drawn here, and the rows shuffled into ragged batches. Outcomes are merged,
+    from the least expected, into cells of expectation >= 10; G over Williams' factor is compared
+    with the chi-square quantile. The statistics of the rows are added, as are their degrees of
+    freedom and, for the power, their noncentralities 2n KL. An outcome of probability 0 must not
+    occur.
 
     Parameters
     ----------
-    sampler : callable (draft, target, count, seed) -> counts, shape (V,)
-        Drafts `count` tokens from `draft` by itself and verifies each.
+    sampler : callable (tokens, draft, target, seed) -> pair
+        (emitted, accepted) as for `check_by_enumeration`; every call gets another seed.
+        `as_sampler` makes one of a verifier that takes uniforms.
     rule : Rule
         What it is meant to follow.
-    draft, target : array_like, shape (V,)
+    draft, target : sequences of arrays, shapes (k_i, V) and (k_i + 1, V); or both of shape (V,)
+        As for `check_by_enumeration`.
     samples : int
+        Of every row.
+    rows : int
+        Rows of a batch.
     false_alarm : float
     smallest : float
-        Total variation from which on a wrong law must be detected.
+        Total variation, in one row at least, from which on a mistake must be detected.
     seed : int
-        Handed to the sampler.
 
     Returns
     -------
     SamplingReport
+        Its power is against the mistakes of the catalogue in positions and blocks.
 
     Raises
     ------
     ConformanceError
-        If the counts do not follow the law, or are no counts.
+        If the counts do not follow the distribution, or a result is no batch of blocks.
     ValueError
-        If the power against the nearest distinguishable wrong law is below .999, with the number
-        of samples it takes; or if a law is not one.
+        If the power against the nearest distinguishable mistake is below .999, with the number of
+        samples it takes; if a distribution is not one, or the shapes do not fit.
 
     Examples
     --------
     >>> from cactus_theory import SpeculativeSampling
-    >>> def honest(draft, target, count, seed):
-    ...     return np.random.default_rng(seed).multinomial(count, target)
-    >>> p, q = [0.7, 0.2, 0.1], [0.2, 0.3, 0.5]
-    >>> report = check_by_sampling(honest, SpeculativeSampling(), draft=p, target=q)
+    >>> from cactus_theory.testing import as_sampler, specification_verifier
+    >>> plain = SpeculativeSampling()
+    >>> report = check_by_sampling(as_sampler(specification_verifier(plain)), plain)
     >>> report.statistic < report.threshold, min(report.power.values()) > 0.999
     (True, True)
-    >>> check_by_sampling(honest, SpeculativeSampling(), draft=p, target=q, samples=200)
+    """
+    _check_options(samples, false_alarm)
+    if rows < 1:
+        raise ValueError(f"rows must be at least 1, got {rows!r}")
+    blocks = [block.in_floats() for block in blocks_of(rule, draft, target)]
+    rng = np.random.default_rng(seed)
+    points = _rows.drawn(blocks, samples, rng)
+    tested = Tested(blocks)
+    power = _power(tested, samples, false_alarm, smallest)
+    seeds = iter(rng.integers(2**31, size=len(points) // rows + 1).tolist())
+    found, reported = _rows.verified(
+        lambda tokens, p, q, *_: sampler(tokens, p, q, next(seeds)), blocks, points, rows
+    )
+    if not reported:
+        tested = Tested(blocks, view=tokens_only)
+        power = _power(tested, samples, false_alarm, smallest)
+    counts = _rows.counted(points, found, blocks)
+    in_step = _rows.in_step(points, found, rows)
+    return _judged(counts, tested, samples, false_alarm, power, in_step)
+
+
+def check_counts(
+    counts: Any,
+    rule: Rule,
+    *,
+    draft: Any,
+    target: Any,
+    false_alarm: float = 1e-6,
+    smallest: float = 0.01,
+) -> SamplingReport:
+    """Test counts of emitted tokens against `output_distribution`, whoever drafted and counted.
+
+    The G-test of `check_by_sampling` on the emitted token of one position. A sampler that drafts
+    by itself can be tested so, and mistakes in how it drafts are found too.
+
+    Parameters
+    ----------
+    counts : array_like of int, shape (V,)
+        How often each token was emitted.
+    rule : Rule
+        What the sampler is meant to follow.
+    draft, target : array_like, shape (V,)
+    false_alarm : float
+    smallest : float
+        Total variation from which on a mistake must be detected.
+
+    Returns
+    -------
+    SamplingReport
+        Its power is against the mistakes of the catalogue in drafting and positions.
+
+    Raises
+    ------
+    ConformanceError
+        If the counts do not follow the distribution, or are no counts.
+    ValueError
+        If the power against the nearest distinguishable mistake is below .999, with the number of
+        samples it takes, which `samples_needed` tells beforehand; or if a distribution is not one.
+
+    Examples
+    --------
+    >>> from cactus_theory import SpeculativeSampling
+    >>> p, q, rng = [0.7, 0.2, 0.1], [0.2, 0.3, 0.5], np.random.default_rng(0)
+    >>> report = check_counts(rng.multinomial(100_000, q), SpeculativeSampling(), draft=p, target=q)
+    >>> report.statistic < report.threshold, min(report.power.values()) > 0.999
+    (True, True)
+    >>> check_counts(rng.multinomial(200, q), SpeculativeSampling(), draft=p, target=q)
     Traceback (most recent call last):
     ...
     ValueError: 200 samples detect "..." with power ... only; it takes ...
     """
-    if not 0 < false_alarm < 1 or samples < 1:
-        raise ValueError(f"got false_alarm={false_alarm!r}, samples={samples!r}")
-    position = Position.of(rule, draft=draft, target=target)
-    expected, wrong, near = _alternatives(position, smallest)
-    power = demand_power([expected], wrong, samples, false_alarm)
-    counts = _counts(sampler(position.draft, position.target, samples, seed), expected, samples)
-    impossible = np.flatnonzero((expected == 0) & (counts > 0))
-    found, threshold, degrees = statistic([counts], [expected], false_alarm)
-    if impossible.size or found > threshold:
-        looks = looks_like(
-            counts / samples,
-            position,
-            samples=samples,
-            fits=lambda law: follows([counts], [law], false_alarm),
-        )
-        why = (
-            f"token {impossible[0]} of probability 0 was emitted {counts[impossible[0]]} times"
-            if impossible.size
-            else f"G = {found:.5g} > {threshold:.5g} at {degrees} degrees of freedom"
-        )
-        raise ConformanceError(
-            f"{why}: {samples} tokens do not follow {rule!r} (false-alarm level {false_alarm:g}); "
-            f"{looks}"
-        )
-    return SamplingReport(found, threshold, degrees, samples, false_alarm, power, near)
+    tested = one_token(rule, draft, target)
+    found, size = np.asarray(counts), tested.blocks[0].size
+    if found.shape != (size,):
+        raise ConformanceError(f"counts of shape {found.shape}, not {(size,)}")
+    if (found < 0).any() or (found != np.floor(found)).any() or not found.any():
+        raise ConformanceError(f"these are not counts of emitted tokens: {found}")
+    samples = int(found.sum())
+    _check_options(samples, false_alarm)
+    power = _power(tested, samples, false_alarm, smallest)
+    return _judged([as_distribution(found.astype(np.int64))], tested, samples, false_alarm, power)
 
 
 def samples_needed(
-    rule: Rule, *, draft: Any, target: Any, false_alarm: float = 1e-6, smallest: float = 0.01
+    rule: Rule,
+    *,
+    draft: Any = None,
+    target: Any = None,
+    false_alarm: float = 1e-6,
+    smallest: float = 0.01,
 ) -> int:
-    """Samples with which `check_by_sampling` detects every wrong law it promises to.
+    """Samples with which every mistake is detected that a check by counts promises to detect.
 
     Parameters
     ----------
     rule : Rule
-    draft, target : array_like, shape (V,)
+    draft, target : array_like, both of shape (V,); or as for `check_by_sampling`
+        Of shape (V,), the samples are those of `check_counts`, else those of every row of
+        `check_by_sampling`.
     false_alarm, smallest : float
-        As for `check_by_sampling`.
 
     Returns
     -------
@@ -159,7 +230,7 @@ def samples_needed(
     Raises
     ------
     ValueError
-        If a law is not one, or it would take more than 2**40.
+        If a distribution is not one, or it would take more than 2**40.
 
     Examples
     --------
@@ -168,24 +239,78 @@ def samples_needed(
     >>> 1_000 < samples_needed(SpeculativeSampling(), draft=p, target=q) < 100_000
     True
     """
-    position = Position.of(rule, draft=draft, target=target)
-    expected, wrong, _ = _alternatives(position, smallest)
-    return samples_for([expected], wrong, false_alarm)
+    blocks = [block.in_floats() for block in blocks_of(rule, draft, target)]
+    tested = one_token(rule, draft, target) if blocks[0].single else Tested(blocks)
+    _check_options(1, false_alarm)
+    expected, wrong, _ = _alternatives(tested, smallest)
+    return samples_for(expected, wrong, false_alarm)
 
 
-def _alternatives(position: Position, smallest: float) -> tuple[np.ndarray, dict, tuple[str, ...]]:
-    laws = {"draft": position.draft, "target": position.target}
-    expected = output_distribution(position.rule, **laws)
-    wrong = wrong_laws(position.rule, **laws)
-    off = {name: abs(law - expected).sum() / 2 for name, law in wrong.items()}
-    far = {name: [law] for name, law in wrong.items() if off[name] >= smallest}
-    return expected, far, tuple(name for name in wrong if name not in far)
+def _check_options(samples: int, false_alarm: float) -> None:
+    if not 0 < false_alarm < 1 or samples < 1:
+        raise ValueError(
+            f"false_alarm must lie in (0, 1) and samples be at least 1, got {false_alarm!r} and "
+            f"{samples!r}"
+        )
 
 
-def _counts(returned: Any, expected: np.ndarray, samples: int) -> np.ndarray:
-    counts = np.asarray(returned)
-    if counts.shape != expected.shape:
-        raise ConformanceError(f"counts of shape {counts.shape}, not {expected.shape}")
-    if (counts < 0).any() or (counts != np.floor(counts)).any() or counts.sum() != samples:
-        raise ConformanceError(f"these are not counts of {samples} tokens: {counts}")
-    return counts.astype(np.int64)
+def _alternatives(
+    tested: Tested, smallest: float
+) -> tuple[list[np.ndarray], dict[str, list[np.ndarray]], tuple[str, ...]]:
+    """What is expected, the mistakes to be told from it, and those too near."""
+    right, wrong = tested.right(), tested.wrong()
+    far = {name: rows for name, rows in wrong.items() if farthest_apart(rows, right) >= smallest}
+    cells = _listed(right, *far.values())
+    others = {name: _strata(rows, cells) for name, rows in far.items()}
+    return _strata(right, cells), others, tuple(name for name in wrong if name not in far)
+
+
+def _power(
+    tested: Tested, samples: int, false_alarm: float, smallest: float
+) -> tuple[dict[str, float], tuple[str, ...]]:
+    expected, wrong, near = _alternatives(tested, smallest)
+    return demand_power(expected, wrong, samples, false_alarm), near
+
+
+def _judged(
+    counts: Rows,
+    tested: Tested,
+    samples: int,
+    false_alarm: float,
+    power: tuple[dict[str, float], tuple[str, ...]],
+    in_step: str = "",
+) -> SamplingReport:
+    """The G-test of counts of what `tested` shows."""
+    right, rule = tested.right(), tested.blocks[0].rule
+
+    def fits(rows: Rows, others: Rows) -> bool:
+        cells = _listed(rows, others)
+        return follows(_strata(rows, cells), _strata(others, cells), false_alarm)
+
+    def as_expected(at: int, view: View, rows: Rows) -> bool:
+        return fits(rows, [seen(view, right[at])])
+
+    cells = _listed(counts, right)
+    value, threshold, degrees = statistic(
+        _strata(counts, cells), _strata(right, cells), false_alarm
+    )
+    if fits(counts, right):
+        return SamplingReport(value, threshold, degrees, samples, false_alarm, *power)
+    looks = in_step or looks_like(counts, tested, samples=samples, fits=fits, right=as_expected)
+    shares = [{key: n / samples for key, n in row.items()} for row in counts]
+    raise ConformanceError(
+        f"G = {value:.5g}, {threshold:.5g} allowed at {degrees} degrees of freedom; "
+        f"{farthest(shares, right, tested)} in {samples} samples under {rule!r} (false-alarm level "
+        f"{false_alarm:g}): {looks}"
+    )
+
+
+def _listed(*rows: Rows) -> list[list[Outcome]]:
+    """All outcomes of some distributions, for each row."""
+    return [sorted(set().union(*row)) for row in zip(*rows, strict=True)]
+
+
+def _strata(rows: Rows, cells: Sequence[Sequence[Outcome]]) -> list[np.ndarray]:
+    """Probabilities or counts of the outcomes listed, for each row."""
+    pairs = zip(rows, cells, strict=True)
+    return [np.array([row.get(outcome, 0) for outcome in keys]) for row, keys in pairs]

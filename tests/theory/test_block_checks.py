@@ -26,20 +26,23 @@ from cactus_theory import (
     TypicalAcceptance,
     output_distribution,
 )
-from cactus_theory.specification import inverse_cdf
+from cactus_theory.specification import inverse_cdf, verify
 from cactus_theory.testing import (
-    BLOCK_CATALOGUE,
+    CATALOGUE,
     ConformanceError,
     all_rules,
-    block_law,
-    check_block_edges,
-    check_blocks_by_enumeration,
-    check_blocks_by_sampling,
+    as_sampler,
+    block_distribution,
+    check_by_enumeration,
+    check_by_sampling,
+    check_edges,
     pairs,
-    specification_block_verifier,
+    samples_needed,
+    specification_verifier,
 )
-from cactus_theory.testing._block_calls import outcomes
-from cactus_theory.testing._blocks import Block, tolerances
+from cactus_theory.testing._block import Block, tolerances
+from cactus_theory.testing._calls import outcomes
+from cactus_theory.testing._mistakes import replayed
 
 PLAIN, LOSSY = SpeculativeSampling(), Cactus(0.05)
 RULES = [
@@ -89,15 +92,6 @@ def batched(row, *, padded=False, told=True):
         return emitted, [accepted for _, accepted in blocks] if told else None
 
     return verifier
-
-
-def seeded(verifier):
-    def sampler(tokens, draft, target, seed):
-        rng = np.random.default_rng(seed)
-        accept = [rng.random(len(row)) for row in tokens]
-        return verifier(tokens, draft, target, accept, rng.random(len(tokens)))
-
-    return sampler
 
 
 def shown(rule, show):
@@ -201,7 +195,7 @@ def wrong_rows(rule):
         "recovery from the target": row_of(
             rule, recovered=lambda r, x, p, q, i, v: inverse_cdf(q[i], v)
         ),
-        "everything is accepted": row_of(rule, uniform=lambda u, i: -1.0),
+        "everything accepted (the draft itself)": row_of(rule, uniform=lambda u, i: -1.0),
     } | ({"plain speculative sampling (no boost)": row_of(PLAIN)} if rule != PLAIN else {})
 
 
@@ -225,25 +219,29 @@ OF_PLAIN = [item for item in MISTAKES if item[1] == PLAIN or "no boost" in item[
 
 
 def test_every_mistake_of_the_catalogue_is_made_here():
-    assert {name for name, _, _ in MISTAKES} == {mistake.name for mistake in BLOCK_CATALOGUE}
+    of_blocks = {mistake.name for mistake in CATALOGUE if mistake.scope == "block"}
+    assert of_blocks < {name for name, _, _ in MISTAKES}
 
 
 @pytest.mark.parametrize(("padded", "told"), [(False, True), (True, True), (True, False)])
 @pytest.mark.parametrize("rule", [PLAIN, LOSSY, Lenience(0.5)], ids=repr)
 def test_a_right_sampler_passes_in_either_convention(rule, padded, told):
     verifier = batched(row_of(rule), padded=padded, told=told)
-    found = check_blocks_by_enumeration(verifier, rule)
+    found = check_by_enumeration(verifier, rule)
     assert found.reported == told
-    report = check_blocks_by_sampling(seeded(verifier), rule, samples=4000)
+    report = check_by_sampling(as_sampler(verifier), rule, samples=8000, smallest=0.03)
     assert report.statistic < report.threshold
     assert min(report.power.values()) >= 0.999
-    assert len(report.power) == 24 - 3 * (not told) - (rule == PLAIN)
+    promised = [*report.power, *report.indistinguishable]
+    usual = sum(len(mistake.usual) for mistake in CATALOGUE if mistake.scope != "drafting")
+    same = {PLAIN: 2, LOSSY: 0, Lenience(0.5): 2}[rule]  # among them the rule itself
+    assert len(set(promised)) == len(promised) == usual - 3 * (not told) - same
 
 
 @pytest.mark.parametrize("rule", RULES, ids=repr)
 def test_the_specification_passes_by_enumeration_and_at_the_edges(rule):
-    check_blocks_by_enumeration(specification_block_verifier(rule), rule, cells=3)
-    check_block_edges(guarded(specification_block_verifier(rule)), rule)
+    check_by_enumeration(specification_verifier(rule), rule, cells=3)
+    check_edges(guarded(specification_verifier(rule)), rule)
 
 
 def guarded(verifier):
@@ -258,9 +256,9 @@ def guarded(verifier):
 
 
 def test_plain_speculative_sampling_is_enumerated_exactly_and_nothing_is_left_unresolved():
-    found = check_blocks_by_enumeration(specification_block_verifier(PLAIN), PLAIN)
+    found = check_by_enumeration(specification_verifier(PLAIN), PLAIN)
     assert found.unresolved == ()
-    for law, slack in zip(found.laws, found.tolerances, strict=True):
+    for law, slack in zip(found.distributions, found.tolerances, strict=True):
         assert sum(law.values()) == pytest.approx(1, abs=1e-12)  # sums of multiples of 2^-15
         assert max(slack.values()) < 1e-5  # the rounding allowed, 1e-6 for each of three sides
 
@@ -268,14 +266,14 @@ def test_plain_speculative_sampling_is_enumerated_exactly_and_nothing_is_left_un
 @pytest.mark.parametrize(("name", "rule", "row"), MISTAKES, ids=NAMES)
 def test_each_mistake_is_rejected_by_enumeration_and_named(name, rule, row):
     with pytest.raises(ConformanceError, match="it matches") as caught:
-        check_blocks_by_enumeration(batched(row), rule)
+        check_by_enumeration(batched(row), rule)
     assert name in str(caught.value).split("it matches ")[1]
 
 
 @pytest.mark.parametrize(("name", "rule", "row"), OF_PLAIN)
 def test_each_mistake_is_rejected_by_counts_and_named(name, rule, row):
     with pytest.raises(ConformanceError, match="it matches") as caught:
-        check_blocks_by_sampling(seeded(batched(row)), rule, samples=2500)
+        check_by_sampling(as_sampler(batched(row)), rule, samples=2500, smallest=0.1)
     assert name in str(caught.value).split("it matches ")[1]
     assert "false-alarm level 1e-06" in str(caught.value)
 
@@ -285,25 +283,35 @@ def test_each_mistake_is_rejected_by_counts_and_named(name, rule, row):
 )
 def test_each_mistake_of_the_tokens_is_named_though_no_count_is_told(name, rule, row):
     with pytest.raises(ConformanceError, match="it matches") as caught:
-        check_blocks_by_enumeration(batched(row, told=False), rule)
+        check_by_enumeration(batched(row, told=False), rule)
     assert name in str(caught.value).split("it matches ")[1]
 
 
 @pytest.mark.parametrize(
     ("rule", "expected", "words"),
     [
-        (Mixture(0.5), PLAIN, r"the first token of row 0 is wrong by itself: it matches mixture"),
-        (Cactus(0.3), LOSSY, r"the first token of row 0 is wrong by itself: it matches Cactus, "),
+        (Mixture(0.5), PLAIN, r": it matches mixture w = 0\.[45]"),
+        (Cactus(0.3), LOSSY, r": it matches Cactus, delta = 0\.[23]"),
+        (
+            (Mixture(0.5), PLAIN),
+            PLAIN,
+            "the first token of row 0 is wrong by itself: it matches mix",
+        ),
     ],
 )
-def test_a_mistake_within_one_position_is_named_by_the_catalogue_of_positions(
-    rule, expected, words
-):
-    verifier = specification_block_verifier(rule)
+def test_a_mistake_at_one_position_is_named_with_its_parameter(rule, expected, words):
+    def verifier(tokens, *rest):
+        rows = zip(tokens, *rest, strict=True)
+        return zip(*(block(*row) for row in rows), strict=True)
+
+    def block(x, p, q, u, v):
+        rules = rule[: len(x)] if isinstance(rule, tuple) else [rule] * len(x)
+        return verify(rules, x, draft=p, target=q, accept_uniforms=u, recover_uniform=v)
+
     with pytest.raises(ConformanceError, match=words):
-        check_blocks_by_enumeration(verifier, expected)
+        check_by_enumeration(verifier, expected)
     with pytest.raises(ConformanceError, match=words):
-        check_blocks_by_sampling(seeded(verifier), expected, samples=5000)
+        check_by_sampling(as_sampler(verifier), expected, samples=5000, smallest=0.1)
 
 
 def test_a_law_that_nothing_explains_is_not_given_a_name():
@@ -311,21 +319,23 @@ def test_a_law_that_nothing_explains_is_not_given_a_name():
         return [[2] if len(row) else [argmax(q[0])] for row, q in zip(tokens, target)], None  # noqa: B905
 
     with pytest.raises(ConformanceError, match=r"nothing|wrong by itself"):
-        check_blocks_by_enumeration(odd, PLAIN)
+        check_by_enumeration(odd, PLAIN)
 
 
 def test_rows_that_read_the_uniforms_of_another_row_are_found():
-    right = specification_block_verifier(PLAIN)
+    right = specification_verifier(PLAIN)
 
     def first_for_all(tokens, draft, target, accept, recover):
         return right(tokens, draft, target, accept, [recover[0]] * len(tokens))
 
-    with pytest.raises(ConformanceError, match="it reads the laws or uniforms of other rows"):
-        check_blocks_by_enumeration(first_for_all, PLAIN)
+    with pytest.raises(
+        ConformanceError, match="it reads the distributions or uniforms of other rows"
+    ):
+        check_by_enumeration(first_for_all, PLAIN)
 
 
 def test_rows_that_share_their_random_numbers_are_found_by_counts():
-    right = specification_block_verifier(PLAIN)
+    right = specification_verifier(PLAIN)
 
     def one_stream(tokens, draft, target, seed):
         u, v = np.random.default_rng(seed).random((2, 4))
@@ -333,11 +343,11 @@ def test_rows_that_share_their_random_numbers_are_found_by_counts():
         return right(tokens, draft, target, accept, [v[0]] * len(tokens))
 
     with pytest.raises(ConformanceError, match="rows of one call share their random numbers"):
-        check_blocks_by_sampling(one_stream, PLAIN)
+        check_by_sampling(one_stream, PLAIN, samples=5000, smallest=0.1)
 
 
 def test_rows_offset_by_a_row_without_drafts_are_found():
-    right = specification_block_verifier(PLAIN)
+    right = specification_verifier(PLAIN)
 
     def packed(tokens, draft, target, accept, recover):
         """The k-th row of all laws that are drafted from, as if every row had as many."""
@@ -349,20 +359,20 @@ def test_rows_offset_by_a_row_without_drafts_are_found():
         return right(tokens, draft, shifted, accept, recover)
 
     with pytest.raises(ConformanceError, match="other rows"):
-        check_blocks_by_enumeration(packed, PLAIN)
+        check_by_enumeration(packed, PLAIN)
     with pytest.raises(ConformanceError):
-        check_block_edges(packed, PLAIN)
+        check_edges(packed, PLAIN)
 
 
 def test_a_verifier_with_random_numbers_of_its_own_is_sent_to_the_other_check():
     rng = np.random.default_rng(0)
-    sampler = seeded(specification_block_verifier(PLAIN))
+    sampler = as_sampler(specification_verifier(PLAIN))
 
     def own(tokens, draft, target, accept, recover):
         return sampler(tokens, draft, target, int(rng.integers(1000)))
 
-    with pytest.raises(ConformanceError, match="check it by check_blocks_by_sampling"):
-        check_blocks_by_enumeration(own, PLAIN)
+    with pytest.raises(ConformanceError, match="check it by check_by_sampling"):
+        check_by_enumeration(own, PLAIN)
 
 
 @pytest.mark.parametrize(
@@ -382,13 +392,13 @@ def test_what_is_no_batch_of_blocks_is_said_so(returned, words):
 
 
 def test_an_empty_row_is_a_block_without_a_token_and_is_rejected():
-    right = specification_block_verifier(PLAIN)
+    right = specification_verifier(PLAIN)
 
     def silent(tokens, *rest):
         emitted, accepted = right(tokens, *rest)
         return [row if len(x) else [] for row, x in zip(emitted, tokens, strict=True)], accepted
 
-    for check in (check_blocks_by_enumeration, check_block_edges):
+    for check in (check_by_enumeration, check_edges):
         with pytest.raises(ConformanceError, match=r"\[\]"):
             check(silent, PLAIN)
 
@@ -403,7 +413,7 @@ def test_an_outcome_that_cannot_occur_is_not_excused_by_the_tolerance():
         return (emitted + emitted[-1:] if rare else emitted), accepted
 
     with pytest.raises(ConformanceError):
-        check_blocks_by_enumeration(batched(rarely_twice), LOSSY)
+        check_by_enumeration(batched(rarely_twice), LOSSY)
 
 
 @pytest.mark.parametrize(
@@ -413,26 +423,29 @@ def test_an_outcome_that_cannot_occur_is_not_excused_by_the_tolerance():
         ("no chance of acceptance", lambda r: lambda x, p, q, u, v: ([*x, argmax(q[-1])], len(x))),
         ("is always accepted", lambda r: lambda x, p, q, u, v: ([argmax(q[0])], 0)),
         (
-            "whose first",
+            "are not the drafted ones",
             lambda r: lambda x, p, q, u, v: ([*x[::-1], argmax(q[-1])], len(x)),
         ),
         (
-            "the last one has weight 0",
+            "bonus token 2, whose weight is 0",
             lambda r: row_of(r, bonus=lambda r, x, p, q, v: q.shape[1] - 1),
         ),
-        ("and reports", lambda r: lambda x, p, q, u, v: (row_of(r)(x, p, q, u, v)[0], 7)),
+        (
+            "7 accepted: a block has one token more",
+            lambda r: lambda x, p, q, u, v: (row_of(r)(x, p, q, u, v)[0], 7),
+        ),
         ("IndexError", lambda r: lambda x, p, q, u, v: ([x[0]], 0)),
     ],
 )
 def test_the_edge_battery_finds(words, row):
     with pytest.raises(ConformanceError, match=words):
-        check_block_edges(guarded(batched(row(PLAIN))), PLAIN)
+        check_edges(guarded(batched(row(PLAIN))), PLAIN)
 
 
 def test_a_boosted_rule_leaves_a_row_without_drafts_to_the_plain_target():
     target = [[0.1, 0.2, 0.7]]
     for rule in RULES:
-        law = block_law(rule, draft=[], target=target)
+        law = block_distribution(rule, draft=[], target=target)
         assert law == {((0,), 0): 0.1, ((1,), 0): 0.2, ((2,), 0): 0.7}
 
     def boosted(tokens, draft, target, u, v):
@@ -442,16 +455,16 @@ def test_a_boosted_rule_leaves_a_row_without_drafts_to_the_plain_target():
         return [inverse_cdf(raised, v)], 0
 
     with pytest.raises(ConformanceError, match="row without drafts"):
-        check_block_edges(batched(boosted), LOSSY)
+        check_edges(batched(boosted), LOSSY)
     with pytest.raises(ConformanceError, match=r"row 1 emits"):
-        check_blocks_by_enumeration(batched(boosted), LOSSY)
+        check_by_enumeration(batched(boosted), LOSSY)
 
 
 @settings(max_examples=60)
 @given(rule=all_rules(), first=pairs(min_size=3, max_size=3), second=pairs(min_size=3, max_size=3))
 def test_the_law_of_a_block_has_the_output_law_at_every_position(rule, first, second):
     last = np.array([0.2, 0.3, 0.5])
-    law = block_law(
+    law = block_distribution(
         rule, draft=[first.draft, second.draft], target=[first.target, second.target, last]
     )
     assert sum(law.values()) == pytest.approx(1, abs=1e-9)  # laws of test pairs sum to 1 +- 1e-9
@@ -477,8 +490,8 @@ def test_the_law_of_a_block_has_the_output_law_at_every_position(rule, first, se
 @settings(max_examples=25)
 @given(rule=all_rules(), pair=pairs(max_size=3), cells=st.integers(2, 7))
 def test_a_right_sampler_stays_within_the_tolerance_of_any_grid(rule, pair, cells):
-    check_blocks_by_enumeration(
-        specification_block_verifier(rule),
+    check_by_enumeration(
+        specification_verifier(rule),
         rule,
         draft=[[pair.draft], []],
         target=[[pair.target, pair.target[::-1]], [pair.target]],
@@ -491,25 +504,41 @@ def test_the_tolerance_is_that_of_the_grid_and_is_reached():
     draft, target = [[0.75, 0.25]], [[0.25, 0.75], [1.0, 0.0]]
     block = Block.of(PLAIN, draft=draft, target=target)
     slack = tolerances(block, cells=4, rounding=0.0)
-    found = check_blocks_by_enumeration(
-        specification_block_verifier(PLAIN), PLAIN, draft=[draft], target=[target], cells=4
+    found = check_by_enumeration(
+        specification_verifier(PLAIN), PLAIN, draft=[draft], target=[target], cells=4
     )
-    right = block_law(PLAIN, draft=draft, target=target)
+    right = block_distribution(PLAIN, draft=draft, target=target)
     assert slack[(0, 0), 1] == pytest.approx(0.75 / 12)
-    assert abs(found.laws[0][(0, 0), 1] - right[(0, 0), 1]) == pytest.approx(0.75 / 12)
+    assert abs(found.distributions[0][(0, 0), 1] - right[(0, 0), 1]) == pytest.approx(0.75 / 12)
 
 
 def test_a_hundred_honest_runs_raise_no_alarm():
-    sampler = seeded(specification_block_verifier(PLAIN))
+    sampler = as_sampler(specification_verifier(PLAIN))
     laws = {"draft": [[[0.5, 0.5]], []], "target": [[[0.25, 0.75], [0.5, 0.5]], [[0.5, 0.5]]]}
     for seed in range(100):
-        check_blocks_by_sampling(sampler, PLAIN, **laws, samples=300, seed=seed, smallest=0.2)
+        check_by_sampling(sampler, PLAIN, **laws, samples=300, seed=seed, smallest=0.2)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=repr)
+def test_the_product_over_positions_is_the_replay_of_all_drafts_and_decisions(rule):
+    laws = np.array([[0.5, 0.25, 0.25], [0.2, 0.5, 0.3], [0.1, 0.3, 0.6]])
+    block = Block.of(rule, draft=laws[[0, 2]], target=laws[[1, 0, 2]])
+    product, replay = block.distribution(), replayed(block)
+    assert set(product) == set(replay)
+    assert product == pytest.approx(replay, abs=1e-15)  # sums of a few products
+
+
+def test_samples_needed_are_enough_and_not_many_more_than_enough():
+    needed = samples_needed(LOSSY, smallest=0.1)
+    sampler = as_sampler(specification_verifier(LOSSY))
+    report = check_by_sampling(sampler, LOSSY, samples=needed, smallest=0.1)
+    assert 0.999 <= min(report.power.values()) < 0.9999
 
 
 def test_too_few_samples_are_refused_and_the_number_needed_is_said():
-    sampler = seeded(specification_block_verifier(PLAIN))
+    sampler = as_sampler(specification_verifier(PLAIN))
     with pytest.raises(ValueError, match=r"100 samples detect .* it takes \d+ of these laws"):
-        check_blocks_by_sampling(sampler, PLAIN, samples=100)
+        check_by_sampling(sampler, PLAIN, samples=100)
 
 
 @pytest.mark.parametrize(
@@ -523,21 +552,21 @@ def test_too_few_samples_are_refused_and_the_number_needed_is_said():
         ({"draft": [[]], "target": [[[0.5, 0.5], [0.5, 0.5]]]}, r"draft must have shape \(k, V\)"),
         ({"draft": [[]], "target": [[[0.5, 0.4]]]}, "target must sum to 1"),
         ({"draft": [[], []], "target": [[[1.0]], [[0.5, 0.5]]]}, "one vocabulary"),
-        ({"draft": [[]], "target": [0.5, 0.5]}, "one array for each row"),
+        ({"draft": [[]], "target": [0.5, 0.5]}, r"target must have shape \(k \+ 1, V\)"),
         ({"draft": [[]], "target": [[0.5, 0.5]]}, r"target must have shape \(k \+ 1, V\)"),
     ],
 )
 def test_bad_arguments_are_refused(options, words):
     with pytest.raises(ValueError, match=words):
-        check_blocks_by_enumeration(specification_block_verifier(PLAIN), PLAIN, **options)
+        check_by_enumeration(specification_verifier(PLAIN), PLAIN, **options)
 
 
 def test_a_block_with_too_many_outcomes_is_refused():
     laws = np.full((4, 20), 0.05)
     with pytest.raises(ValueError, match="160000 outcomes, more than 20000"):
-        block_law(PLAIN, draft=laws[:3], target=laws)
+        block_distribution(PLAIN, draft=laws[:3], target=laws)
 
 
 def test_all_outcomes_of_a_small_block_are_listed():
-    law = block_law(PLAIN, draft=[[0.5, 0.5]], target=[[0.25, 0.75], [0.5, 0.5]])
+    law = block_distribution(PLAIN, draft=[[0.5, 0.5]], target=[[0.25, 0.75], [0.5, 0.5]])
     assert set(law) == {((1,), 0), *(((x, y), 1) for x, y in product(range(2), repeat=2))}

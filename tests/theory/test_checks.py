@@ -1,4 +1,4 @@
-"""The conformance kit: right samplers pass, each usual mistake is rejected and called by its name.
+"""The conformance kit at one position: right samplers pass, each usual mistake is rejected and called by its name.
 
 Samplers here are built from parts (who drafts, when a token is kept, what is recovered), so that a
 mistake is one replaced part, and the very checks the honest one passes must reject it.
@@ -31,18 +31,19 @@ from cactus_theory import (
     TypicalAcceptance,
     acceptance_rate,
 )
-from cactus_theory.specification import inverse_cdf
+from cactus_theory.specification import inverse_cdf, verify
 from cactus_theory.testing import (
     ConformanceError,
+    OnePosition,
     all_rules,
     check_by_enumeration,
-    check_by_sampling,
+    check_counts,
     check_edges,
     diagnose,
     pairs,
     samples_needed,
     specification_verifier,
-    wrong_laws,
+    wrong_distributions,
 )
 from cactus_theory.testing._gtest import merged, power, statistic
 
@@ -88,7 +89,7 @@ def parts(rule, *, accept=None, recovery=None, proposal=None):
 
 
 def as_verifier(solve):
-    """Protocol of check_by_enumeration."""
+    """A verifier of one token, as check_by_enumeration takes it."""
     known = {}
 
     def verifier(token, p, q, accept, recover):
@@ -100,11 +101,11 @@ def as_verifier(solve):
             return token, True
         return inverse_cdf(weights[token], recover), False
 
-    return verifier
+    return OnePosition(verifier)
 
 
-def as_sampler(solve):
-    """Protocol of check_by_sampling, drawing what it would draw one by one."""
+def counting(solve):
+    """Counts of emitted tokens, drawing what it would draw one by one."""
 
     def sampler(p, q, count, seed):
         rng = np.random.default_rng(seed)
@@ -145,9 +146,17 @@ PLAIN = SpeculativeSampling()
 
 # what the message must say, the rule expected, the sampler made
 MISTAKES = [
-    ("the target itself (no boost)", LOSSY, variant(PLAIN)),
-    ("the draft itself", LOSSY, parts(LOSSY, accept=lambda p, q: np.ones(p.size))),
-    ("the draft itself", PLAIN, parts(PLAIN, accept=lambda p, q: np.ones(p.size))),
+    ("plain speculative sampling (no boost)", LOSSY, variant(PLAIN)),
+    (
+        "everything accepted (the draft itself)",
+        LOSSY,
+        parts(LOSSY, accept=lambda p, q: np.ones(p.size)),
+    ),
+    (
+        "everything accepted (the draft itself)",
+        PLAIN,
+        parts(PLAIN, accept=lambda p, q: np.ones(p.size)),
+    ),
     (
         "residual not rescaled",
         LOSSY,
@@ -193,10 +202,11 @@ WHOLE = {"draft and target exchanged": exchanged, "the target's top 3": cut_to_t
 
 
 @pytest.mark.parametrize("rule", [*CANDIDATES, *SHARED], ids=repr)
-def test_the_specification_passes_by_enumeration(rule):
+@pytest.mark.parametrize("adapted", [True, False], ids=["one token", "blocks"])
+def test_the_specification_passes_by_enumeration(rule, adapted):
     for cells in (8, 13):
         found = check_by_enumeration(
-            specification_verifier(rule),
+            OnePosition(specified(rule)) if adapted else specification_verifier(rule),
             rule,
             draft=np.array([0.7, 0.2, 0.1]),
             target=np.array([0.1, 0.3, 0.6]),
@@ -205,7 +215,7 @@ def test_the_specification_passes_by_enumeration(rule):
         rate = acceptance_rate(
             rule, draft=np.array([0.7, 0.2, 0.1]), target=np.array([0.1, 0.3, 0.6])
         )
-        assert found.accepted_mass.sum() == pytest.approx(float(rate), abs=0.5 / cells)
+        assert found.accepted_mass().sum() == pytest.approx(float(rate), abs=0.5 / cells)
 
 
 @settings(max_examples=30, deadline=None)
@@ -230,21 +240,39 @@ def test_the_specification_passes_the_edge_battery(rule):
     check_edges(guarded(rule), rule)
 
 
+def specified(rule):
+    """The specification asked for one token."""
+
+    def verifier(token, draft, target, accept, recover):
+        emitted, accepted = verify(
+            rule,
+            [token],
+            draft=[draft],
+            target=[target, target],
+            accept_uniforms=[accept],
+            recover_uniform=recover,
+        )
+        return emitted[0], accepted == 1
+
+    return verifier
+
+
 def guarded(rule):
     """The specification, which takes its laws as valid, behind a check that they are."""
 
     def verifier(token, draft, target, accept, recover):
         if not np.isfinite(target).all():
             raise ValueError("target is not finite")
-        return specification_verifier(rule)(token, draft, target, accept, recover)
+        return specified(rule)(token, draft, target, accept, recover)
 
-    return verifier
+    return OnePosition(verifier)
 
 
 @pytest.mark.parametrize("rule", [*CANDIDATES, *SHARED], ids=repr)
 def test_an_honest_sampler_passes_and_the_power_is_told(rule):
     samples = max(samples_needed(rule, draft=P, target=Q), 20_000)
-    report = check_by_sampling(as_sampler(parts(rule)), rule, draft=P, target=Q, samples=samples)
+    counts = counting(parts(rule))(P, Q, samples, 0)
+    report = check_counts(counts, rule, draft=P, target=Q)
     assert report.statistic < report.threshold
     assert report.threshold == pytest.approx(chi2.isf(1e-6, report.degrees))
     assert min(report.power.values()) >= 0.999
@@ -255,18 +283,19 @@ def test_plain_speculative_sampling_on_fractions_is_compared_exactly():
     p = np.array([Fraction(1, 2), Fraction(1, 3), Fraction(1, 6)])
     q = np.array([Fraction(1, 4), Fraction(1, 4), Fraction(1, 2)])
     found = check_by_enumeration(specification_verifier(PLAIN), PLAIN, draft=p, target=q, cells=12)
-    assert list(found.law) == list(q)
-    assert not found.tolerance.any()
+    assert list(found.first_token()) == list(q)
+    assert list(found.accepted_mass()) == list(np.minimum(p, q))
+    assert not any(found.tolerances[0].values())
     coarse = check_by_enumeration(specification_verifier(PLAIN), PLAIN, draft=p, target=q, cells=3)
-    assert coarse.tolerance.any()  # the thresholds do not lie on thirds
+    assert any(coarse.tolerances[0].values())  # the thresholds do not lie on thirds
 
     def a_little_off(token, draft, target, accept, recover):
         if accept * draft[token] < target[token] + Fraction(1, 24):
             return token, True
         return inverse_cdf(np.maximum(target - draft, 0), recover), False
 
-    with pytest.raises(ConformanceError, match="emitted law"):
-        check_by_enumeration(a_little_off, PLAIN, draft=p, target=q, cells=12)
+    with pytest.raises(ConformanceError, match=r"with probability 0\.\d+ instead of"):
+        check_by_enumeration(OnePosition(a_little_off), PLAIN, draft=p, target=q, cells=12)
 
 
 def made(name, solve):
@@ -282,8 +311,9 @@ def test_each_mistake_is_rejected_by_enumeration_and_named(name, rule, solve):
 
 @pytest.mark.parametrize(("name", "rule", "solve"), [*MISTAKES, *DRAFTED_WRONGLY])
 def test_each_mistake_is_rejected_by_counts_and_named(name, rule, solve):
+    counts = counting(made(name, solve))(P, Q, 1_000_000, 0)
     with pytest.raises(ConformanceError) as caught:
-        check_by_sampling(as_sampler(made(name, solve)), rule, draft=P, target=Q, samples=1_000_000)
+        check_counts(counts, rule, draft=P, target=Q)
     assert f"it matches {name}" in str(caught.value)
     assert "false-alarm level 1e-06" in str(caught.value)
 
@@ -298,7 +328,7 @@ def test_each_mistake_is_rejected_by_counts_and_named(name, rule, solve):
     ],
 )
 def test_a_parameter_is_fitted_to_a_few_percent(pattern, value, solve):
-    counts = as_sampler(solve)(P, Q, 4_000_000, 3)
+    counts = counting(solve)(P, Q, 4_000_000, 3)
     name, distance = diagnose(counts, PLAIN, draft=P, target=Q)[0]
     assert name.startswith(pattern)
     assert float(name.split()[-1]) == pytest.approx(value, rel=0.03)
@@ -308,7 +338,7 @@ def test_a_parameter_is_fitted_to_a_few_percent(pattern, value, solve):
 def test_the_exact_laws_of_the_catalogue_are_named_without_noise():
     family = lambda name: name.split(",")[0].split(" = ")[0].rstrip("0123456789.")  # noqa: E731
     for rule in (PLAIN, LOSSY):
-        wrong = wrong_laws(rule, draft=P, target=Q)
+        wrong = wrong_distributions(rule, draft=P, target=Q)
         for law in wrong.values():
             found = diagnose(law, rule, draft=P, target=Q)
             same = {family(name) for name, other in wrong.items() if abs(other - law).max() < 1e-12}
@@ -318,14 +348,15 @@ def test_the_exact_laws_of_the_catalogue_are_named_without_noise():
 
 
 def test_a_law_found_right_is_said_to_be_right():
-    counts = as_sampler(parts(LOSSY))(P, Q, 100_000, 0)
-    assert diagnose(counts, LOSSY, draft=P, target=Q)[0][0] == "the law of Cactus(delta=0.1)"
+    counts = counting(parts(LOSSY))(P, Q, 100_000, 0)
+    assert (
+        diagnose(counts, LOSSY, draft=P, target=Q)[0][0] == "the distribution of Cactus(delta=0.1)"
+    )
 
 
 def test_a_law_that_nothing_explains_is_not_given_a_name():
-    odd = lambda p, q, count, seed: np.full(p.size, count // p.size)  # noqa: E731
     with pytest.raises(ConformanceError, match="nothing in the catalogue fits"):
-        check_by_sampling(odd, PLAIN, draft=P, target=Q)
+        check_counts([20_000] * 5, PLAIN, draft=P, target=Q)
 
 
 def test_the_right_law_with_the_wrong_acceptance_is_told_apart():
@@ -333,13 +364,13 @@ def test_the_right_law_with_the_wrong_acceptance_is_told_apart():
         return inverse_cdf(q, recover), False
 
     with pytest.raises(ConformanceError, match=r"drafted token \d is accepted with mass 0 instead"):
-        check_by_enumeration(never, PLAIN, draft=P, target=Q, cells=100)
+        check_by_enumeration(OnePosition(never), PLAIN, draft=P, target=Q, cells=100)
 
 
 def test_two_hundred_honest_runs_raise_no_alarm():
-    sampler = as_sampler(parts(LOSSY))
+    sampler = counting(parts(LOSSY))
     for seed in range(200):
-        check_by_sampling(sampler, LOSSY, draft=P, target=Q, samples=60_000, seed=seed)
+        check_counts(sampler(P, Q, 60_000, seed), LOSSY, draft=P, target=Q)
 
 
 def test_the_false_alarm_level_holds_where_it_can_be_measured():
@@ -383,17 +414,16 @@ def test_strata_add_their_statistics_their_degrees_and_their_noncentralities():
 
 def test_too_few_samples_are_refused_and_the_number_needed_is_said_and_enough():
     needed = samples_needed(LOSSY, draft=P, target=Q)
-    sampler = as_sampler(parts(LOSSY))
+    sampler = counting(parts(LOSSY))
     with pytest.raises(ValueError, match=f"it takes {needed} of these laws"):
-        check_by_sampling(sampler, LOSSY, draft=P, target=Q, samples=needed // 2)
-    report = check_by_sampling(sampler, LOSSY, draft=P, target=Q, samples=needed)
+        check_counts(sampler(P, Q, needed // 2, 0), LOSSY, draft=P, target=Q)
+    report = check_counts(sampler(P, Q, needed, 0), LOSSY, draft=P, target=Q)
     assert 0.999 <= min(report.power.values()) < 0.9999
 
 
 def test_what_is_too_near_to_be_told_is_named_and_not_promised():
-    report = check_by_sampling(
-        as_sampler(parts(LOSSY)), LOSSY, draft=P, target=Q, smallest=0.2, samples=10_000
-    )
+    counts = counting(parts(LOSSY))(P, Q, 10_000, 0)
+    report = check_counts(counts, LOSSY, draft=P, target=Q, smallest=0.2)
     assert "residual not rescaled" in report.indistinguishable
     assert "residual not rescaled" not in report.power
 
@@ -402,19 +432,17 @@ def test_a_token_of_no_probability_is_one_too_many():
     q = np.array([0.5, 0.5, 0.0])
     p = np.array([0.4, 0.2, 0.4])
 
-    def once(draft, target, count, seed):
-        return np.random.default_rng(seed).multinomial(count - 1, target) + np.array([0, 0, 1])
-
-    with pytest.raises(ConformanceError, match="token 2 of probability 0 was emitted 1 times"):
-        check_by_sampling(once, PLAIN, draft=p, target=q)
+    counts = np.random.default_rng(0).multinomial(99_999, q) + np.array([0, 0, 1])
+    with pytest.raises(ConformanceError, match="token 2 is emitted, whose probability is 0"):
+        check_counts(counts, PLAIN, draft=p, target=q)
 
 
 @pytest.mark.parametrize(
-    "returned", [[10, 10], [99_999, 0, 0, 0, 0], [100_001, -1, 0, 0, 0], [1.5, 99_998.5, 0, 0, 0]]
+    "counts", [[10, 10], [0, 0, 0, 0, 0], [100_001, -1, 0, 0, 0], [1.5, 99_998.5, 0, 0, 0]]
 )
-def test_what_is_no_count_is_said_so(returned):
+def test_what_is_no_count_is_said_so(counts):
     with pytest.raises(ConformanceError, match="counts of"):
-        check_by_sampling(lambda *_: returned, PLAIN, draft=P, target=Q)
+        check_counts(counts, PLAIN, draft=P, target=Q)
 
 
 def sps(*, passes=lambda u, p, q: u * p < q, residual=None, invert=inverse_cdf):
@@ -465,9 +493,9 @@ def crashing(token, p, q, accept, recover):
     ],
 )
 def test_the_edge_battery_finds(words, verifier):
-    check_edges(sps())
+    check_edges(OnePosition(sps()))
     with pytest.raises(ConformanceError, match=words):
-        check_edges(verifier)
+        check_edges(OnePosition(verifier))
 
 
 def test_a_rule_with_shared_recovery_is_meant_as_it_is_defined_at_the_edges():
@@ -476,13 +504,15 @@ def test_a_rule_with_shared_recovery_is_meant_as_it_is_defined_at_the_edges():
 
 
 def test_bad_arguments_are_refused():
-    verifier, sampler = specification_verifier(PLAIN), as_sampler(parts(PLAIN))
+    verifier = specification_verifier(PLAIN)
     with pytest.raises(ValueError, match="cells"):
         check_by_enumeration(verifier, PLAIN, draft=P, target=Q, cells=1)
     with pytest.raises(ValueError, match="vocabulary"):
         check_by_enumeration(verifier, PLAIN, draft=P, target=Q[1:] / Q[1:].sum())
     with pytest.raises(ValueError, match="false_alarm"):
-        check_by_sampling(sampler, PLAIN, draft=P, target=Q, false_alarm=0.0)
+        check_counts([1] * 5, PLAIN, draft=P, target=Q, false_alarm=0.0)
+    with pytest.raises(ValueError, match=r"shape \(V,\)"):
+        check_counts([1] * 5, PLAIN, draft=[P], target=[Q, Q])
     with pytest.raises(ValueError, match="observed"):
         diagnose([1, 2], PLAIN, draft=P, target=Q)
 
@@ -492,7 +522,7 @@ def test_the_checks_need_no_hypothesis():
         "import sys; sys.modules['hypothesis'] = None\n"
         "from cactus_theory.testing import check_edges, specification_verifier, diagnose\n"
         "from cactus_theory import SpeculativeSampling\n"
-        "check_edges(specification_verifier(SpeculativeSampling()))\n"
+        "diagnose([1, 2], SpeculativeSampling(), draft=[0.5, 0.5], target=[0.5, 0.5])\n"
         "from cactus_theory.testing._hypothesis_plugin import register; register()\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""The conformance kit at one position: right samplers pass, each usual mistake is rejected and called by its name.
+"""The conformance kit at one position: right samplers pass, each usual mistake is named.
 
 Samplers here are built from parts (who drafts, when a token is kept, what is recovered), so that a
 mistake is one replaced part, and the very checks the honest one passes must reject it.

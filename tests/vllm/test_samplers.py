@@ -15,9 +15,10 @@ from cactus_theory import Cactus, SpeculativeSampling
 from cactus_theory.specification import verify
 from cactus_theory.testing import (
     ConformanceError,
+    OnePosition,
     RaggedBatch,
-    check_blocks_by_sampling,
     check_by_sampling,
+    check_counts,
     check_edges,
     ragged_batches,
     samples_needed,
@@ -43,8 +44,8 @@ def rows_of(tokens, draft, target):
     )
 
 
-def as_verifier(runner, rule=None):
-    """One drafted token, in the form the checks take; the second uniform seeds the recovery."""
+def verification(runner, rule=None):
+    """Of one drafted token; the second uniform seeds the recovery."""
 
     def verifier(token, draft, target, accept, recover):
         emitted = runner.emitted(
@@ -58,14 +59,16 @@ def as_verifier(runner, rule=None):
     return verifier
 
 
-def as_sampler(runner, rule=None, *, law=True):
-    def sampler(draft, target, count, seed):
-        torch.manual_seed(seed)
+def counting(runner, rule=None, *, law=True):
+    """Counts of emitted tokens by drafts of the sampler's own."""
+
+    def counts(draft, target, count):
+        torch.manual_seed(0)
         tokens = torch.multinomial(torch.from_numpy(draft), count, replacement=True)
         emitted = runner.emitted(rows_of(tokens, draft, target), rule=rule, law=law)
         return np.bincount([row[0] for row in emitted], minlength=draft.size)
 
-    return sampler
+    return counts
 
 
 @pytest.fixture(scope="module")
@@ -74,25 +77,25 @@ def smallest(interpreted):
     return 0.1 if interpreted else 0.01
 
 
-def check_law(sampler, rule, *, draft, smallest):
+def check_law(counts, rule, *, draft, smallest):
     laws = {"draft": draft, "target": Q, "smallest": smallest}
     samples = max(samples_needed(rule, **laws), int(5 / smallest**2))
-    return check_by_sampling(sampler, rule, samples=samples, **laws)
+    return check_counts(counts(draft, Q, samples), rule, **laws)
 
 
 def test_the_law_emitted_is_that_of_the_target(runner, smallest):
-    check_law(as_sampler(runner), PLAIN, draft=P, smallest=smallest)
+    check_law(counting(runner), PLAIN, draft=P, smallest=smallest)
 
 
 @pytest.mark.parametrize("delta", [0.1, 1.0])
 def test_with_one_logit_shifted_it_is_cactus(runner, smallest, delta):
-    report = check_law(as_sampler(runner, Cactus(delta)), Cactus(delta), draft=P, smallest=smallest)
-    assert "the target itself (no boost)" in report.power
+    report = check_law(counting(runner, Cactus(delta)), Cactus(delta), draft=P, smallest=smallest)
+    assert "plain speculative sampling (no boost)" in report.power
 
 
 def test_a_draft_without_a_law_is_certain_and_emits_the_shifted_candidate(runner, smallest):
-    sampler = as_sampler(runner, Cactus(0.1), law=False)
-    check_law(sampler, Cactus(0.1), draft=np.eye(4)[0], smallest=smallest)
+    counts = counting(runner, Cactus(0.1), law=False)
+    check_law(counts, Cactus(0.1), draft=np.eye(4)[0], smallest=smallest)
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
@@ -103,8 +106,9 @@ def test_a_token_is_judged_by_the_laws_after_the_temperature(runner, temperature
 
 
 def faults_found(runner, rule=None):
+    verifier = OnePosition(verification(runner, rule))
     with pytest.raises(ConformanceError) as caught:
-        check_edges(as_verifier(runner, rule), rule, largest_uniform=runner.largest_uniform)
+        check_edges(verifier, rule, largest_uniform=runner.largest_uniform)
     return [fault.strip() for fault in str(caught.value).splitlines()[1:]]
 
 
@@ -131,7 +135,7 @@ def test_the_second_runner_rejects_a_certain_token_at_the_largest_uniform(runner
 
 def test_with_one_logit_shifted_the_second_runner_passes_the_edge_battery(runner_v2):
     check_edges(
-        as_verifier(runner_v2, Cactus(0.5)),
+        OnePosition(verification(runner_v2, Cactus(0.5))),
         Cactus(0.5),
         largest_uniform=runner_v2.largest_uniform,
     )
@@ -140,12 +144,12 @@ def test_with_one_logit_shifted_the_second_runner_passes_the_edge_battery(runner
 def test_an_empty_residual_of_the_first_runner_emits_token_0_which_the_target_excludes(runner_v1):
     # The draft's law is one float32 above the target's at token 1: no token has residual mass.
     draft, target = np.array([0, 0.5 + 2.0**-24, 0.5]), np.array([0, 0.5, 0.5])
-    assert as_verifier(runner_v1)(1, draft, target, 1 - 2.0**-24, 0.5) == (0, False)
+    assert verification(runner_v1)(1, draft, target, 1 - 2.0**-24, 0.5) == (0, False)
 
 
 def test_an_empty_residual_of_the_second_runner_emits_token_0_which_the_target_excludes(runner_v2):
     law = np.array([0, 0.1, 0.9])
-    assert as_verifier(runner_v2)(1, law, law, 1 - 2.0**-24, 0.5) == (0, False)
+    assert verification(runner_v2)(1, law, law, 1 - 2.0**-24, 0.5) == (0, False)
 
 
 @given(ragged_batches(), st.randoms(use_true_random=False))
@@ -177,13 +181,13 @@ def test_whole_blocks_of_a_ragged_batch_follow_their_joint_law(runner, rule, sma
         emitted = runner.emitted(batch, rule=None if rule == PLAIN else rule)
         return emitted, [len(row) - 1 for row in emitted]
 
-    samples = 300 if interpreted else 5_000
-    check_blocks_by_sampling(sampler, rule, samples=samples, smallest=smallest)
+    samples = max(samples_needed(rule, smallest=smallest), 300 if interpreted else 5_000)
+    check_by_sampling(sampler, rule, samples=samples, smallest=smallest)
 
 
 def test_the_second_runner_draws_from_the_target_where_there_is_no_draft(runner_v2, smallest):
-    def sampler(draft, target, count, seed):
-        torch.manual_seed(seed)
+    def counts(_, target, count):
+        torch.manual_seed(0)
         none = RaggedBatch(
             [np.empty(0, dtype=np.int64)] * count,
             [np.empty((0, target.size))] * count,
@@ -191,7 +195,7 @@ def test_the_second_runner_draws_from_the_target_where_there_is_no_draft(runner_
         )
         return np.bincount(np.concatenate(runner_v2.emitted(none)), minlength=target.size)
 
-    check_law(sampler, PLAIN, draft=P, smallest=smallest)
+    check_law(counts, PLAIN, draft=P, smallest=smallest)
 
 
 def test_a_placeholder_is_rejected(runner):

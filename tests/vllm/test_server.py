@@ -18,7 +18,7 @@ import torch
 
 import cactus_runtime
 from cactus_theory import Cactus
-from cactus_theory.testing import check_by_sampling, samples_needed
+from cactus_theory.testing import check_counts, samples_needed
 
 pytestmark = pytest.mark.vllm
 
@@ -129,23 +129,21 @@ def test_clients_at_once_are_served_the_law_of_the_rule(server, models, delta):
     target, draft = (law(model, [*prompt, first]) for model in models)
     laws = {"draft": draft, "target": target, "smallest": 0.05}
 
-    def sampler(draft, target, count, seed):
-        seconds = []
-        while len(seconds) < count:
-            texts = completions(
-                server,
-                count=2 * CLIENTS,
-                prompt=prompt,
-                n=100,
-                max_tokens=2,
-                temperature=TEMPERATURE,
-            )
-            pairs = (text["token_ids"] for text in texts)
-            seconds += [second for token, second in pairs if token == first]
-        return np.bincount(seconds[:count], minlength=target.size)
-
     rule = Cactus(delta)
-    check_by_sampling(sampler, rule, samples=samples_needed(rule, **laws), **laws)
+    count = samples_needed(rule, **laws)
+    seconds = []
+    while len(seconds) < count:
+        texts = completions(
+            server,
+            count=2 * CLIENTS,
+            prompt=prompt,
+            n=100,
+            max_tokens=2,
+            temperature=TEMPERATURE,
+        )
+        pairs = (text["token_ids"] for text in texts)
+        seconds += [second for token, second in pairs if token == first]
+    check_counts(np.bincount(seconds[:count], minlength=target.size), rule, **laws)
 
 
 def test_more_is_accepted_with_more_budget_and_texts_are_read_in_words(server):

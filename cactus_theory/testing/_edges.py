@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import product
 
 import numpy as np
@@ -111,28 +111,35 @@ def check_edges(
         raise ConformanceError(f"{len(failures)} edge cases of {rule!r} fail:\n  {listed}")
 
 
-def _batches(blocks: Sequence[Block], uniforms: Sequence[float]) -> Iterator[list[Row]]:
-    """Batches in which every row meets each of its drafts under all uniforms."""
+def _batches(blocks: Sequence[Block], uniforms: Sequence[float]) -> list[list[Row]]:
+    """Every row with each of its drafts under all uniforms: alone, or many times over together."""
     drafts = [[tokens for tokens, _ in block.drafts()] for block in blocks]
-    for turn, u, v in product(range(max(map(len, drafts))), uniforms, uniforms):
-        picked = [row[turn % len(row)] for row in drafts]
-        yield [Row(at, tokens, (u,) * len(tokens), v) for at, tokens in enumerate(picked)]
+    rounds = [
+        tuple(Row(at, row[turn % len(row)], (u,) * len(row[0]), v) for at, row in enumerate(drafts))
+        for turn, u, v in product(range(max(map(len, drafts))), uniforms, uniforms)
+    ]
+    different = list(dict.fromkeys(rounds))
+    return [list(rows) for rows in different] if len(blocks) == 1 else [sum(different, ())]
 
 
 def _fault(verifier: Verifier, blocks: Sequence[Block], batch: Sequence[Row]) -> str | None:
     """What is wrong with one batch, or None."""
-    u = next((f"{row.accept[0]:.17g}" for row in batch if row.accept), "none")
-    uniforms = f"u = {u}, v = {batch[0].recover:.17g}"
     try:
         found, _ = verified(verifier, blocks, batch, len(batch))
     except Exception as error:
-        return f"{uniforms}: {type(error).__name__}: {error}"
-    for row, outcome in zip(batch, found, strict=True):
+        given = _uniforms(batch[0]) if len(batch) == 1 else f"{len(batch)} rows"
+        return f"{given}: {type(error).__name__}: {error}"
+    for at, (row, outcome) in enumerate(zip(batch, found, strict=True)):
         wrong = _wrong(blocks[row.block], row, outcome)
         if wrong:
-            where = f", row {row.block}" if len(batch) > 1 else ""
-            return f"{uniforms}{where}: of drafts {list(row.tokens)} it emits {wrong}"
+            where = f", row {at} of {len(batch)}" if len(batch) > 1 else ""
+            return f"{_uniforms(row)}{where}: of drafts {list(row.tokens)} it emits {wrong}"
     return None
+
+
+def _uniforms(row: Row) -> str:
+    u = f"u = {row.accept[0]:.17g}, " if row.accept else ""
+    return f"{u}v = {row.recover:.17g}"
 
 
 def _wrong(block: Block, row: Row, outcome: Outcome) -> str | None:

@@ -98,6 +98,11 @@ class CactusOutput(GenerateDecoderOnlyOutput):
         Prompts and texts, padded on both sides.
     results : tuple of DecodeResult
         Of each row: acceptance, blocks, and the account of what was spent.
+
+    Examples
+    --------
+    >>> CactusOutput(sequences=[[1, 2]]).results is None
+    True
     """
 
     results: tuple[DecodeResult, ...] | None = None

@@ -6,7 +6,7 @@ WORKERS ?= 2  # processes of `make test`, each with models of its own: some 2 GB
 # Two threads stall whenever the other core is busy; set it higher on a quiet machine.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-lm-eval test-vllm lint figure notebooks reference clean
+.PHONY: demo test test-lm-eval test-vllm lint docs figure clean
 
 demo: .venv/demo
 	.venv/bin/python -m cactus_runtime.cli.demo $(ARGS)
@@ -30,6 +30,11 @@ lint: .venv/dev
 	.venv/bin/ruff format --check .
 	.venv/bin/pyright --pythonpath .venv/bin/python
 
+# The site, in build/docs: every notebook is run, and a warning or a dead link is an error.
+docs: .venv/test
+	.venv/bin/python -m sphinx --quiet --fresh-env --fail-on-warning --keep-going --nitpicky \
+		--jobs=$(WORKERS) $(ARGS) docs build/docs
+
 figure: .venv/test  # the README's pictures; that of a page needs a Chromium
 	.venv/bin/cactus curve --rules cactus,exact,safe,clamp,speculative --points 33 --plot docs/delta.png
 	.venv/bin/cactus curve --rules all --points 25 --pareto docs/pictures/pareto.png
@@ -38,12 +43,6 @@ figure: .venv/test  # the README's pictures; that of a page needs a Chromium
 	.venv/bin/cactus decode "river:" --pair tiny --seed 3 --delta 0.3 --tokens 48 --html build/decoded.html
 	chromium --headless --no-sandbox --hide-scrollbars --window-size=860,640 \
 		--screenshot=docs/pictures/decoded.png build/decoded.html
-
-notebooks: .venv/test  # run them all; outputs are not kept, and a cell has a minute
-	.venv/bin/python -m pytest --nbmake --nbmake-timeout=60 notebooks $(ARGS)
-
-reference: .venv/test  # docs/rules.md and docs/reference, from the docstrings
-	.venv/bin/python docs/generate.py
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

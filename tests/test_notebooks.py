@@ -1,6 +1,6 @@
 """The notebooks as they are kept: no outputs, no plotting code, and a last cell that asserts.
 
-`make notebooks` runs them.
+`make docs` runs them.
 """
 
 import json
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
+NOTEBOOKS = sorted((Path(__file__).parents[1] / "docs" / "notebooks").glob("*.ipynb"))
 
 
 def cells(path, kind):

@@ -79,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             line = measure(comparison, repetitions=3 if quick else 11)
             if quick:
                 line["wanted"] = "none, at small sizes"
-            print(json.dumps(line), flush=True)
+            print(json.dumps(line, allow_nan=False), flush=True)
     except KeyboardInterrupt:
         print("interrupted; the lines above are complete", file=sys.stderr)
         return 130

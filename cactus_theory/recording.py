@@ -129,7 +129,7 @@ class Recording:
             "remainders": np.stack([x[:, -REMAINDERS:] for x in (self.draft, self.target)]),
             "left_out": self.left_out,
         }
-        header = json.dumps({"format": _FORMAT, **self.about})
+        header = json.dumps({"format": _FORMAT, **self.about}, allow_nan=False)
         with Path(path).open("wb") as file:
             np.savez_compressed(file, header=np.array(header), **arrays)
 

@@ -2,7 +2,7 @@
 
 A run is a folder with the harness's ``results_*.json`` (the newest counts) somewhere in it, and
 ``cactus.jsonl``, the log of its model ``cactus``. Prints Markdown: a row for each task of each
-run, with its score and what its text was and cost.
+run, with its score and what its text was and cost. A sum that the log has as null is infinite.
 """
 
 from __future__ import annotations
@@ -92,15 +92,8 @@ def gather(folder: Path, metrics: Sequence[str] = ()) -> Iterator[Row]:
             score=values[metric],
             error=_number(values.get(metric.replace(",", "_stderr,", 1))),
             sums={
-                name: sum(answer[name] for answer in own)
-                for name in (
-                    "accepted",
-                    "blocks",
-                    "tokens",
-                    "judged",
-                    "total_variation",
-                    "kl_bound",
-                )
+                name: sum(math.inf if answer[name] is None else answer[name] for answer in own)
+                for name in SUMMED
             },
         )
 

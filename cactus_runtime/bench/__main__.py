@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import sys
@@ -17,6 +16,7 @@ from cactus_runtime.bench.decoding import bench_decoding
 from cactus_runtime.bench.models import chat_ids, random_pair
 from cactus_runtime.bench.verifying import bench_verification
 from cactus_runtime.pairs import PAIRS, load_pair
+from cactus_runtime.result.strict_json import strict_json
 
 PROMPT = "Why is the sky blue?"
 
@@ -31,7 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"device={options.device!r} needs a CUDA device, and torch finds none")
     try:
         for line in _lines(options):
-            print(json.dumps(line), flush=True)
+            print(strict_json(line), flush=True)
     except KeyboardInterrupt:
         return 130
     except (ValueError, TypeError, OSError, ModuleNotFoundError) as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from cactus_runtime.cli.files import Output
+from cactus_runtime.result.strict_json import strict_json
 from cactus_theory.rules import Cactus, CactusExact, CactusSafe, SpeculativeSampling
 
 if TYPE_CHECKING:
@@ -48,7 +48,9 @@ INTERRUPTED = 130
 @click.option("--max-kl", default=float("inf"), help="Budget of the whole text, nats.")
 @click.option("--max-tv", default=float("inf"), help="Budget of the whole text, total variation.")
 @click.option("--raw", is_flag=True, help="Use no chat template.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and no text.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object; null: infinite or undefined."
+)
 @click.option("--html", type=Output(), help="Write a page.")
 @click.option("--quiet", is_flag=True, help="Leave out the account on stderr.")
 def decode(
@@ -110,7 +112,7 @@ def decode(
     result = decoder.stream(request).finish(
         None if as_json else lambda token: console.print(colour(token), end="", soft_wrap=True)
     )
-    click.echo(json.dumps(record(result)) if as_json else "")
+    click.echo(strict_json(record(result)) if as_json else "")
     if not quiet and not as_json:
         click.echo(f"\n{result}", err=True)
     if html is not None:
@@ -120,7 +122,7 @@ def decode(
 
 
 def record(result: DecodeResult) -> dict[str, Any]:
-    """A result as JSON writes it; infinite or undefined figures are null.
+    """What ``--json`` prints of a result, as `strict_json` writes it.
 
     Parameters
     ----------
@@ -137,30 +139,20 @@ def record(result: DecodeResult) -> dict[str, Any]:
     >>> len(told["tokens"]), sorted(told["tokens"][0])
     (3, ['id', 'logprob', 'origin', 'text', 'verdict'])
     """
-    return _finite(
-        {
-            "text": result.text,
-            "rule": f"{result.rule}",
-            "seed": result.seed,
-            "finish_reason": result.finish_reason,
-            "prompt_tokens": result.prompt_tokens,
-            "acceptance_rate": result.acceptance_rate,
-            "block_efficiency": result.block_efficiency,
-            "total_variation": result.total_variation,
-            "kl_bound_nats": result.kl_bound,
-            "tokens_per_second": result.tokens_per_second,
-            "warnings": list(result.warnings),
-            "tokens": [dataclasses.asdict(token) for token in result.trace],
-        }
-    )
-
-
-def _finite(item: Any) -> Any:
-    if isinstance(item, dict):
-        return {key: _finite(value) for key, value in item.items()}
-    if isinstance(item, list):
-        return [_finite(value) for value in item]
-    return None if isinstance(item, float) and not abs(item) < float("inf") else item
+    return {
+        "text": result.text,
+        "rule": f"{result.rule}",
+        "seed": result.seed,
+        "finish_reason": result.finish_reason,
+        "prompt_tokens": result.prompt_tokens,
+        "acceptance_rate": result.acceptance_rate,
+        "block_efficiency": result.block_efficiency,
+        "total_variation": result.total_variation,
+        "kl_bound_nats": result.kl_bound,
+        "tokens_per_second": result.tokens_per_second,
+        "warnings": list(result.warnings),
+        "tokens": [dataclasses.asdict(token) for token in result.trace],
+    }
 
 
 def _prompt(argument: str | None, file: TextIO | None) -> str:

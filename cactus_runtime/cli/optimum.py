@@ -36,7 +36,9 @@ def optimum(target_prob: float, delta: float, as_json: bool, plot: Path | None) 
     """
     found = granted(target_prob, delta)
     if as_json:
-        click.echo(json.dumps({"target_prob": target_prob, "delta": delta} | found))
+        click.echo(
+            json.dumps({"target_prob": target_prob, "delta": delta} | found, allow_nan=False)
+        )
     else:
         _write_table(target_prob, delta, found)
     if plot is not None:

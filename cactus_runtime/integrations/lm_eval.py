@@ -20,6 +20,7 @@ from transformers import PreTrainedModel
 
 from cactus_runtime import Decoder, DecodeResult, Request, SamplingParams
 from cactus_runtime.models.loading import context_length, eos_token_ids
+from cactus_runtime.result.strict_json import strict_json
 from cactus_theory import (
     Cactus,
     CactusExact,
@@ -232,7 +233,7 @@ class CactusLM(HFLM):
         if self._log is not None:
             line = {**place, "num_draft_tokens": self._num_draft_tokens, **result.sums()}
             with self._log.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
+                file.write(strict_json(line) + "\n")
 
     def _answer(self, arguments: Any, request: Request, result: DecodeResult) -> str:
         answer = postprocess_generated_text(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -120,7 +121,7 @@ class DecodeResult:
         return sum((verdict.kl_bound for verdict in self.verdicts), 0.0)
 
     def sums(self) -> dict[str, Any]:
-        """Counts and sums, of which every rate and mean over many results can be made; for JSON.
+        """Counts and sums, from which rates and means over many results follow; for JSON.
 
         Returns
         -------
@@ -128,7 +129,8 @@ class DecodeResult:
             `blocks` target passes emitted `tokens` tokens; `drafted` were proposed, `judged` of
             them verified with their outcome emitted, `accepted` kept; `acceptance_rate`,
             `total_variation` and `kl_bound` (nats) are sums over what was judged, and `seconds`
-            were taken.
+            were taken. `kl_bound` is None where it is infinite, which JSON cannot say: a rule such
+            as `Mixture` then emitted with positive probability what the target never does.
 
         Examples
         --------
@@ -151,7 +153,7 @@ class DecodeResult:
             "accepted": sum(block.accepted for block in self.blocks),
             "acceptance_rate": sum(verdict.acceptance_rate for verdict in verdicts),
             "total_variation": self.total_variation,
-            "kl_bound": self.kl_bound,
+            "kl_bound": self.kl_bound if math.isfinite(self.kl_bound) else None,
             "seconds": self.seconds.total,
         }
 

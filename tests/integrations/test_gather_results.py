@@ -86,6 +86,11 @@ def test_rows_are_ordered_by_task_and_repetitions_are_summed(tmp_path, capsys):
     assert "| 1.00 | 2.00 | 50.0% |" in rows[1]
 
 
+def test_a_sum_of_null_is_infinite(tmp_path, capsys):
+    (row,) = table(capsys, write(tmp_path, [LINE, {**two()[1], "kl_bound": None}]))
+    assert row.endswith("| 0.0200 | inf |")
+
+
 @pytest.mark.parametrize(
     ("lines", "samples", "words"),
     [

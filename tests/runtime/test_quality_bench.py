@@ -17,6 +17,7 @@ from cactus_runtime.bench.quality.arms import MATCHED, all_arms
 from cactus_runtime.bench.quality.ifeval import load_prompts
 from cactus_runtime.bench.quality.summary import summarise
 from cactus_runtime.models.kv_cache import Context
+from cactus_runtime.result.strict_json import strict_json
 from cactus_theory import Cactus, acceptance_rate
 from cactus_theory.recording import compress_distributions, load_recording
 
@@ -60,6 +61,8 @@ def kept(folder):
 
 def test_every_arm_answers_every_prompt_and_the_results_say_so(run, capsys):
     assert run("whole") == 0
+    for name in ("results.json", "settings.json"):
+        json.loads((run.folder / "whole" / name).read_text(), parse_constant=pytest.fail)
     found = json.loads((run.folder / "whole" / "results.json").read_text())
     arms = ["plain", "speculative", "cactus 0.1", *MATCHED]
     assert found["prompts"] == len(WORDS)
@@ -240,6 +243,13 @@ def test_the_interval_is_that_of_a_binomial_where_there_are_many():
     # 9,999 resamples know an end to some 2 % of its distance
     assert own["high"] - own["value"] == pytest.approx(half, rel=0.1)
     assert own["value"] - own["low"] == pytest.approx(half, rel=0.1)
+
+
+def test_a_kl_bound_of_null_is_infinite():
+    lines = [line | {"kl_bound": None} for line in lines_of(plain=[True])]
+    found = summarise(lines, lambda line: {"m": [line["followed"]]})
+    assert found["arms"]["plain"]["kl_bound_per_token"] == math.inf
+    json.loads(strict_json(found), parse_constant=pytest.fail)
 
 
 def test_only_prompts_that_all_arms_have_answered_count():

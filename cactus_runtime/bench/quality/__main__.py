@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,6 +22,7 @@ from cactus_runtime.decoder import Decoder
 from cactus_runtime.models.loading import ModelNotFoundError
 from cactus_runtime.pairs import Pair
 from cactus_runtime.recording import record_distributions
+from cactus_runtime.result.strict_json import strict_json
 from cactus_runtime.sampling import SamplingParams
 from cactus_theory._validate import LARGEST_BUDGET
 from cactus_theory.recording import load_recording
@@ -67,7 +67,7 @@ def _run(options: argparse.Namespace) -> None:
     by_key = {prompt["key"]: prompt for prompt in prompts}
     lines = list(answers_to(prompts, answers))
     summary = summarise(lines, lambda line: checks(by_key[line["key"]], line["answer"]))
-    result = json.dumps({"settings": _settings(options), **_finite(summary)}, indent=1)
+    result = strict_json({"settings": _settings(options), **summary}, indent=1)
     (folder / "results.json").write_text(result + "\n", encoding="utf-8")
     left, _ = quality(summary)
     left.figure.savefig(folder / "results.png", dpi=150)
@@ -82,7 +82,7 @@ def _answer(path: Path, prompts: Sequence[Mapping[str, Any]], options: argparse.
     settings = Settings(options.drafts, options.max_new_tokens, sampling, options.seed)
     path.parent.mkdir(parents=True, exist_ok=True)
     arms = _arms(path.with_name("laws.npz"), decoder, prompts, sampling, options)
-    asked = json.dumps(_settings(options), indent=1)
+    asked = strict_json(_settings(options), indent=1)
     path.with_name("settings.json").write_text(asked + "\n", encoding="utf-8")
     write_answers(path, decoder, prompts, arms, settings, batch_size=options.batch_size)
 
@@ -140,13 +140,6 @@ def _check_settings(path: Path, options: argparse.Namespace) -> None:
     if wrong:
         told = ", ".join(f"{name}={held.get(name)!r} (not {asked[name]!r})" for name in wrong)
         raise ValueError(f"{path.parent} holds answers with {told}; name another folder")
-
-
-def _finite(value: Any) -> Any:
-    """The same with text for what JSON has no number for."""
-    if isinstance(value, dict):
-        return {name: _finite(part) for name, part in value.items()}
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _table(summary: Mapping[str, Any]) -> str:

@@ -20,6 +20,7 @@ from cactus_runtime.bench.models import chat_ids
 from cactus_runtime.bench.quality.arms import Arm
 from cactus_runtime.decoder import Decoder
 from cactus_runtime.request import Prompt, Request
+from cactus_runtime.result.strict_json import strict_json
 from cactus_runtime.sampling import SamplingParams
 
 _PROMPTS_AT_ONCE = 16  # finished under all arms before the next begin, so that a part is a whole
@@ -85,7 +86,7 @@ def write_answers(
                 name, prompt = some[index]
                 line = {"arm": name, "key": prompt["key"], "asked": digest(prompt)}
                 line["answer"] = result.text
-                file.write(json.dumps(line | result.sums()) + "\n")
+                file.write(strict_json(line | result.sums()) + "\n")
                 file.flush()
                 progress.advance(task)
 

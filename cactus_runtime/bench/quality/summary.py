@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -34,7 +35,9 @@ def summarise(
     dict
         "prompts", their number, and "arms": by name the accuracies (value, and the ends of a 95 %
         interval by the bootstrap over prompts), each one's difference from plain decoding
-        (likewise, in pairs over the same prompts), and means over all positions or answers.
+        (likewise, in pairs over the same prompts), and means over all positions or answers. The
+        interval of a single prompt is infinite, and so is a KL bound that some answer had
+        infinite; JSON has null for both.
 
     Raises
     ------
@@ -113,7 +116,11 @@ def _interval(statistic: Callable[..., Any], *data: np.ndarray) -> dict[str, Any
 def _means(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     names = ("tokens", "blocks", "judged", "accepted")
     names += ("acceptance_rate", "total_variation", "kl_bound")
-    total = {name: sum(line[name] for line in lines) for name in names}
+    # A sum that the file has as null is infinite.
+    total = {
+        name: sum(math.inf if line[name] is None else line[name] for line in lines)
+        for name in names
+    }
     tokens, judged = total["tokens"], total["judged"]
     return {
         "rule": lines[0]["rule"],

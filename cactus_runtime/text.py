@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from transformers import PreTrainedTokenizerBase
 
 _CONTEXT = 6  # prompt tokens decoded along, for tokenizers that treat a first token specially
+_PIECES = 3  # tokens of a character of four bytes, less one
+_MISSING = "\N{REPLACEMENT CHARACTER}"  # as which tokenizers decode a part of a character
+_SPELLINGS = (_MISSING, "<0xEF><0xBF><0xBD>", "ï¿½")  # as a token, by byte fallback, byte-level
 
 
 class TextStream:
@@ -17,6 +20,8 @@ class TextStream:
     tokenizer : PreTrainedTokenizerBase or None
         None gives no text.
     prompt_ids : sequence of int
+        The text continues their text. Where they end inside a character, it begins with that
+        character.
     stop : sequence of str
         The text ends before the first of them; text that may be the beginning of one waits.
     """
@@ -31,8 +36,8 @@ class TextStream:
         self.stopped = False
         self._tokenizer = tokenizer
         self._stop = tuple(stop)
-        self._ids = list(prompt_ids[-_CONTEXT:])
-        self._window, self._read = 0, len(self._ids)
+        self._ids = list(prompt_ids[-_CONTEXT - _PIECES :])
+        self._window, self._read = self._whole_characters()
         self._held = ""
 
     def push(self, token: int, *, last: bool = False) -> str:
@@ -52,11 +57,38 @@ class TextStream:
         self.text += piece
         return piece
 
+    def _whole_characters(self) -> tuple[int, int]:
+        """Where in the ids the context begins and where the text does, not inside a character.
+
+        A part of a character is not decoded alone: with byte fallback it spoils its neighbours.
+        """
+        size = len(self._ids)
+        if self._tokenizer is None:
+            return size, size
+        first = max(size - _CONTEXT, 0)
+        for end in range(size, max(size - _PIECES, 0) - 1, -1):
+            for start in (*range(min(first, end - 1), -1, -1), *range(first + 1, end)):
+                if self._is_whole(self._ids[start:end]):
+                    return start, end
+        return size, size
+
+    def _is_whole(self, ids: list[int]) -> bool:
+        """Whether the ids neither begin nor end inside a character."""
+        text = self._decode(ids)
+        if not text.startswith(_MISSING) and not text.endswith(_MISSING):
+            return True
+        convert = getattr(self._tokenizer, "convert_ids_to_tokens", lambda ids: [])
+        spelled = "".join(convert(ids))  # the replacement character itself is whole
+        begins = not text.startswith(_MISSING) or spelled.startswith(_SPELLINGS)
+        return begins and (not text.endswith(_MISSING) or spelled.endswith(_SPELLINGS))
+
     def _new_text(self, *, whole: bool) -> str:
         before = self._decode(self._ids[self._window : self._read])
         after = self._decode(self._ids[self._window :])
-        if len(after) == len(before) or (after.endswith("�") and not whole):
+        if after == before or (after.endswith(_MISSING) and not whole):
             return ""  # a special token, or the middle of a character
+        if not after.startswith(before):  # new bytes that are no character spoiled the old ones
+            before, after = "", self._decode(self._ids[self._read :])
         self._window, self._read = self._read, len(self._ids)
         return after[len(before) :]
 

@@ -49,7 +49,7 @@ INTERRUPTED = 130
 @click.option("--max-tv", default=float("inf"), help="Budget of the whole text, total variation.")
 @click.option("--raw", is_flag=True, help="Use no chat template.")
 @click.option(
-    "--json", "as_json", is_flag=True, help="Print one JSON object; null: infinite or undefined."
+    "--json", "as_json", is_flag=True, help="One JSON object; null: infinite or undefined."
 )
 @click.option("--html", type=Output(), help="Write a page.")
 @click.option("--quiet", is_flag=True, help="Leave out the account on stderr.")

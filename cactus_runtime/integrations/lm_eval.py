@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,17 @@ RULES: dict[str, type[Rule]] = {
     "typical": TypicalAcceptance,
     "top_k_acceptance": TopKAcceptance,
 }
-_SAMPLING = ("top_k", "top_p", "min_p", "repetition_penalty")  # of the tasks' arguments
+_READ = {"until", "max_gen_toks", "do_sample"}  # generation arguments besides those of sampling
+_SAMPLING = {field.name for field in fields(SamplingParams)} - {"processors"}
+_ALIASES = {"bad_words_ids": "bad_words"}  # transformers' names of what SamplingParams has
+_NEUTRAL = {  # values of transformers' other arguments that ask for nothing
+    "num_beams": 1,
+    "num_return_sequences": 1,
+    "no_repeat_ngram_size": 0,
+    "length_penalty": 1,
+    "early_stopping": False,
+    "use_cache": True,
+}
 _CHUNK = 64  # batches whose tokens are kept in memory
 
 
@@ -82,7 +93,9 @@ class CactusLM(HFLM):
     num_draft_tokens : int
     temperature, top_p, min_p : float, optional
     top_k : int, optional
-        Instead of what the tasks say. Where neither does, decoding is greedy.
+        Instead of what the tasks say. Where neither does, decoding is greedy. Of the tasks'
+        generation arguments (and ``--gen_kwargs``) those that `SamplingParams` has are applied,
+        and those that ask for something else are refused before the first answer.
     max_gen_toks : int, optional
         Instead of what the tasks say; where neither does, 256.
     seed : int
@@ -222,8 +235,17 @@ class CactusLM(HFLM):
         )
 
     def _sampling(self, given: dict[str, Any]) -> SamplingParams:
-        asked = {name: given[name] for name in _SAMPLING if given.get(name) is not None}
+        given = {_ALIASES.get(name, name): x for name, x in given.items() if x is not None}
+        asked = {name: value for name, value in given.items() if name in _SAMPLING}
+        for name, value in given.items():
+            if name not in _SAMPLING | _READ and value != _NEUTRAL.get(name):
+                raise ValueError(
+                    f"generation argument {name}={value!r} cannot be served; those that can be "
+                    f"are {', '.join(sorted(_SAMPLING | _READ))}"
+                )
         asked["temperature"] = given.get("temperature", 1.0) if given.get("do_sample") else 0.0
+        if isinstance(asked.get("logit_bias"), dict):  # keys of JSON are text
+            asked["logit_bias"] = {int(token): x for token, x in asked["logit_bias"].items()}
         asked |= self._chosen
         if asked.get("top_k") in (0, -1):  # "all", as others say it
             del asked["top_k"]

@@ -10,6 +10,7 @@ import json
 import runpy
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -147,6 +148,51 @@ def test_decoding_is_greedy_unless_sampling_or_a_temperature_is_asked_for():
     assert [request.sampling.temperature for request in requests] == [0, 1, 0.7, 0]
 
 
+def test_every_generation_argument_that_sampling_has_is_applied():
+    wanted = {
+        "temperature": 0.5,
+        "top_k": 7,
+        "top_p": 0.5,
+        "min_p": 0.25,
+        "repetition_penalty": 1.5,
+        "presence_penalty": 0.5,
+        "frequency_penalty": 0.25,
+        "logit_bias": {3: -1.0},
+        "bad_words": [[1, 2]],
+        "min_new_tokens": 4,
+    }
+    assert wanted.keys() == {field.name for field in fields(SamplingParams)} - {"processors"}
+    model = CactusLM("tiny", device="cpu")
+    asked = {**wanted, "do_sample": True, "until": [], "max_gen_toks": 5}
+    told = json.loads(json.dumps(asked))  # as a task file or the command line says it
+    for arguments in (asked, told):
+        assert model._prepare("dog:", arguments, number=0).sampling == SamplingParams(**wanted)
+    by_other_name = model._prepare("dog:", {**asked, "bad_words_ids": [[3, 4]]}, number=0)
+    assert by_other_name.sampling.bad_words == ((3, 4),)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "neutral"),
+    [
+        ("num_beams", 3, 1),
+        ("no_repeat_ngram_size", 2, 0),
+        ("num_return_sequences", 2, 1),
+        ("use_cache", False, True),
+        ("nonsense", 1, None),
+        ("max_length", 50, None),
+        ("processors", "any", None),
+    ],
+)
+def test_any_other_generation_argument_is_refused_by_name_before_the_first_answer(
+    name, value, neutral, monkeypatch
+):
+    model = CactusLM("tiny", device="cpu")
+    monkeypatch.setattr(model.decoder, "batch", pytest.fail)
+    with pytest.raises(ValueError, match=f"{name}={value!r} cannot be served"):
+        evaluate(model, limit=1, gen_kwargs={name: value})
+    model._prepare("dog:", {name: neutral, "until": [], "max_gen_toks": 5}, number=0)
+
+
 def test_the_model_s_arguments_go_before_the_command_line_s_defaults():
     given = {"target": "tiny", "batch_size": 4}
     defaults = {"batch_size": 1, "max_batch_size": None, "device": "cpu"}
@@ -171,6 +217,14 @@ def test_a_special_token_among_the_stops_ends_the_text():
     own = {model.tokenizer.convert_tokens_to_ids("<|stop|>"), model.tokenizer.eos_token_id}
     assert set(prepared.eos_token_id) == own
     assert len(own) == 2
+
+
+def test_the_log_of_an_answer_of_infinite_divergence_is_strict_json(tmp_path):
+    log = tmp_path / "cactus.jsonl"
+    sampling = {"temperature": 1.0, "top_k": 2}  # the draft's two best tokens, not the target's
+    evaluate(CactusLM("tiny", rule="mixture", weight=0.5, log=log, device="cpu", **sampling))
+    lines = [json.loads(line, parse_constant=pytest.fail) for line in log.read_text().splitlines()]
+    assert any(line["kl_bound"] is None for line in lines)
 
 
 def test_thoughts_are_cut_off_the_answer():

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from jinja2 import TemplateError
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from cactus_runtime.draft_length import AdaptiveDraft
@@ -207,9 +208,13 @@ class Decoder:
                 raise ValueError(f"prompt must be encodable text, got {prompt!r}") from error
         elif isinstance(prompt, Sequence) and prompt and isinstance(prompt[0], dict):
             messages: Any = prompt
-            ids = self._need_tokenizer("a chat prompt").apply_chat_template(
-                messages, add_generation_prompt=True, return_dict=False
-            )
+            template = self._need_tokenizer("a chat prompt").apply_chat_template
+            try:
+                ids = template(messages, add_generation_prompt=True, return_dict=False)
+            except TemplateError as error:
+                raise ValueError(
+                    f"prompt must be messages that the chat template takes: {error}, got {prompt!r}"
+                ) from error
         elif isinstance(prompt, Sequence | np.ndarray) and not isinstance(prompt, bytes):
             ids = list(prompt)
         else:

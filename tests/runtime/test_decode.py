@@ -645,3 +645,16 @@ def test_every_small_case_of_lengths_ends_well(random_pair):
             ).finish()
             assert len(result.tokens) == new
             assert str(result).startswith(str(rule))
+
+
+def test_a_role_that_the_chat_template_refuses_is_told_of():
+    decoder = Decoder("tiny")
+    decoder.tokenizer.chat_template = (
+        "{% for m in messages %}{% if m.role == 'system' %}"
+        "{{ raise_exception('System role not supported') }}{% endif %}{{ m.content }}{% endfor %}"
+    )
+    system = [{"role": "system", "content": "dog:"}]
+    with pytest.raises(ValueError, match=r"chat template takes: System role .*'role': 'system'"):
+        decoder.stream(Request(system))
+    user = [{"role": "user", "content": "dog:"}]
+    assert decoder.stream(Request(user, max_new_tokens=2)).finish().prompt_tokens > 0

@@ -15,6 +15,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from cactus_runtime.models.damaged import DAMAGED, pointer_in, why_unreadable
 from cactus_runtime.models.kv_cache import vocabulary_size
 from cactus_runtime.models.quiet import no_progress_bars
 from cactus_runtime.pairs import PAIRS, Pair, load_pair
@@ -24,7 +25,7 @@ _PADDING = 1024  # vocabularies are padded by less than this, to a round number
 
 
 class ModelNotFoundError(OSError):
-    """A model was named that is neither bundled, nor a folder, nor to be had from the hub.
+    """A model was named that is not bundled and cannot be loaded from a folder or the hub.
 
     Examples
     --------
@@ -107,7 +108,11 @@ def _load(
         try:
             loaded: Any = AutoModelForCausalLM.from_pretrained(str(model), dtype="auto")
             tokenizer = AutoTokenizer.from_pretrained(str(model))
+        except DAMAGED as error:
+            raise ModelNotFoundError(why_unreadable(role, model, error)) from error
         except (OSError, ValueError) as error:
+            if pointer_in(model):
+                raise ModelNotFoundError(why_unreadable(role, model, error)) from error
             raise ModelNotFoundError(
                 f"{role}={str(model)!r} is not a bundled pair ({', '.join(PAIRS)}), nor a model "
                 f"folder with its tokenizer, nor to be had from the hub: {_first_line(error)}"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from importlib import import_module
-from typing import NamedTuple
+from io import TextIOWrapper
+from typing import Any, NamedTuple
 
 import click
 
@@ -92,6 +94,8 @@ def cactus() -> None:
       2    bad usage, bad input, or something is not installed
       130  interrupted
 
+    What an output's encoding lacks is written as an escape such as \\u2603.
+
     \b
     Completion, for bash (or zsh_source, fish_source):
       eval "$(_CACTUS_COMPLETE=bash_source cactus)"
@@ -117,6 +121,25 @@ def run(arguments: Sequence[str] | None) -> int:
     2
     """
     args = None if arguments is None else list(arguments)
+    with _any_character(sys.stdout), _any_character(sys.stderr):
+        return _run(args)
+
+
+@contextmanager
+def _any_character(stream: Any) -> Iterator[None]:
+    """Write what the stream's encoding lacks as an escape, and not fail at it."""
+    strict = isinstance(stream, TextIOWrapper) and stream.errors == "strict"
+    if strict:
+        stream.reconfigure(errors="backslashreplace")
+    try:
+        yield
+    finally:
+        if strict and not stream.closed:
+            with suppress(OSError):  # its reader has gone
+                stream.reconfigure(errors="strict")
+
+
+def _run(args: list[str] | None) -> int:
     try:
         return cactus.main(args, prog_name="cactus", standalone_mode=False) or 0
     except click.exceptions.NoArgsIsHelpError as error:
@@ -132,6 +155,10 @@ def run(arguments: Sequence[str] | None) -> int:
     except OSError as error:
         return _refuse(_without_number(error))
     except (click.ClickException, ValueError, TypeError) as error:
+        return _refuse(str(error))
+    except RuntimeError as error:
+        if not type(error).__module__.startswith("cactus_"):
+            raise  # a fault, and no input to tell of
         return _refuse(str(error))
     except SystemExit as stopped:  # of a command that parses its own arguments
         return stopped.code if isinstance(stopped.code, int) else int(stopped.code is not None)

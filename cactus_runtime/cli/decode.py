@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from cactus_runtime.cli.files import Output
+from cactus_runtime.cli.files import Output, read_text
 from cactus_runtime.result.strict_json import strict_json
 from cactus_theory.rules import Cactus, CactusExact, CactusSafe, SpeculativeSampling
 
@@ -162,7 +162,7 @@ def _prompt(argument: str | None, file: TextIO | None) -> str:
         return argument
     if file is None and sys.stdin.isatty():
         raise click.UsageError("there is no prompt: give it as an argument, as --file, or pipe it")
-    text = (file or sys.stdin).read().removesuffix("\n")
+    text = read_text(file or sys.stdin).removesuffix("\n")
     if not text:
         raise click.UsageError("the prompt is empty")
     return text

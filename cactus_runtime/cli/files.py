@@ -1,9 +1,9 @@
-"""Files to write: what is wrong with one is told before the work, not after it."""
+"""Files to write, refused before the work rather than after it, and text to read."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -47,3 +47,17 @@ class Picture(Output):
         if path.suffix.lower() not in (".png", ".svg", ".pdf"):
             self.fail(f"a picture ends in .png, .svg or .pdf, got {path.name!r}", param, ctx)
         return path
+
+
+def read_text(file: TextIO) -> str:
+    """The text of a file or a pipe, with line ends as Python has them, whatever they were.
+
+    Python translates them in files, and in a pipe on Windows only.
+
+    Examples
+    --------
+    >>> from io import StringIO
+    >>> read_text(StringIO("dog:\\r\\ncat:", newline=""))
+    'dog:\\ncat:'
+    """
+    return file.read().replace("\r\n", "\n").replace("\r", "\n")

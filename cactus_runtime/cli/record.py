@@ -8,7 +8,7 @@ from typing import TextIO
 import click
 
 from cactus_runtime.cli.decode import PAIRS
-from cactus_runtime.cli.files import Output
+from cactus_runtime.cli.files import Output, read_text
 
 
 @click.command()
@@ -50,7 +50,7 @@ def record(
     if prompts and file is not None:
         raise click.UsageError("give prompts as arguments or as --file, not both")
     if file is not None:
-        prompts = tuple(line for line in file.read().splitlines() if line)
+        prompts = tuple(line for line in read_text(file).split("\n") if line)
     from cactus_runtime import SamplingParams, load_pair
     from cactus_runtime.recording import PROMPTS, record_distributions
 

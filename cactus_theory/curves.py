@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -13,39 +11,7 @@ import numpy as np
 from cactus_theory import _validate
 from cactus_theory.divergences import kl, total_variation
 from cactus_theory.emitted import output_distribution
-from cactus_theory.rules import (
-    Cactus,
-    CactusExact,
-    CactusSafe,
-    Clamp,
-    Lenience,
-    Mixture,
-    OneLevelRecovery,
-    Rule,
-    SpeculativeSampling,
-    TopKAcceptance,
-    TypicalAcceptance,
-)
-
-Family = Callable[[float], Rule]
-
-# delta is the budget of one candidate for the first four, of the emitted law for the clamp, and
-# what lenience guarantees (KL <= log(1/l)); it is a mere parameter of the mixture, and the rest
-# do not depend on it.
-FAMILIES: Mapping[str, Family] = MappingProxyType(
-    {
-        "cactus": Cactus,
-        "exact": CactusExact,
-        "safe": CactusSafe,
-        "one-level": lambda delta: OneLevelRecovery(Cactus(delta)),
-        "clamp": Clamp,
-        "lenience": lambda delta: Lenience(math.exp(-delta)),
-        "mixture": lambda delta: Mixture(math.exp(-delta)),
-        "speculative": lambda delta: SpeculativeSampling(),
-        "typical": lambda delta: TypicalAcceptance(),
-        "top-k": lambda delta: TopKAcceptance(10),
-    }
-)
+from cactus_theory.rules import Rule
 
 
 @dataclass(frozen=True)
@@ -63,6 +29,7 @@ class Curve:
 
     Examples
     --------
+    >>> from cactus_theory import Cactus
     >>> found = curve(Cactus, draft=[0.75, 0.25], target=[0.5, 0.5], deltas=[0.0, 0.02])
     >>> isinstance(found, Curve), found.acceptance_rate
     (True, array([0.75, 0.85]))
@@ -74,13 +41,14 @@ class Curve:
     kl: np.ndarray
 
 
-def curve(family: Family, *, draft: Any, target: Any, deltas: Any) -> Curve:
+def curve(family: Callable[[float], Rule], *, draft: Any, target: Any, deltas: Any) -> Curve:
     """Acceptance rate, TV and KL of the emitted law under ``family(delta)``, for every delta.
 
     Parameters
     ----------
     family : callable
-        From a budget to a rule, such as ``Cactus``, or one of `FAMILIES`.
+        From a budget to a rule, such as ``Cactus`` or ``RULES["lenience"].at``; see
+        `cactus_theory.rules.registry`.
     draft, target : array_like, shape (..., V)
         Laws p and q; means are taken over all positions.
     deltas : array_like, shape (D,)
@@ -97,6 +65,7 @@ def curve(family: Family, *, draft: Any, target: Any, deltas: Any) -> Curve:
 
     Examples
     --------
+    >>> from cactus_theory import Clamp
     >>> found = curve(Clamp, draft=[0.75, 0.25], target=[0.5, 0.5], deltas=[0.01, 0.02])
     >>> found.kl.round(6)
     array([0.01, 0.02])

@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 
 from cactus_theory import _validate
-from cactus_theory._looks import LOOKS
 from cactus_theory.curves import Curve
 from cactus_theory.divergences import binary_kl
 from cactus_theory.emitted import output_distribution
-from cactus_theory.optimum import exact_optimum, second_order_optimum
-from cactus_theory.rules import CactusSafe, Rule
+from cactus_theory.rules import Rule
+from cactus_theory.rules.registry import RULES, budgeted_candidates
 
 _SMALL: dict[str, Any] = {"fontsize": 8, "frameon": False, "handlelength": 3.2}  # shows every dash
 _REFERENCE: dict[str, Any] = {"color": "gray", "linewidth": 0.8, "zorder": 1.5}  # below curves
@@ -34,7 +33,7 @@ def delta_curves(curves: Mapping[str, Curve], *, axes: Any = None) -> Any:
     Parameters
     ----------
     curves : mapping of str to Curve
-        By the names of `cactus_theory.curves.FAMILIES`; of deltas > 0.
+        By the names of `cactus_theory.rules.registry.RULES`; of deltas > 0.
     axes : pair of matplotlib axes, optional
         Default: those of a new figure.
 
@@ -50,8 +49,9 @@ def delta_curves(curves: Mapping[str, Curve], *, axes: Any = None) -> Any:
     Examples
     --------
     >>> import matplotlib; matplotlib.use("agg")
-    >>> from cactus_theory.curves import FAMILIES, curve
-    >>> found = curve(FAMILIES["cactus"], draft=[0.7, 0.3], target=[0.5, 0.5], deltas=[0.01, 0.1])
+    >>> from cactus_theory import Cactus
+    >>> from cactus_theory.curves import curve
+    >>> found = curve(Cactus, draft=[0.7, 0.3], target=[0.5, 0.5], deltas=[0.01, 0.1])
     >>> left, right = delta_curves({"cactus": found})
     >>> left.get_xlabel()
     'budget of one candidate, delta (nats)'
@@ -61,7 +61,7 @@ def delta_curves(curves: Mapping[str, Curve], *, axes: Any = None) -> Any:
             raise ValueError(f"deltas must be positive, got {found.deltas.tolist()}")
     left, right = _pair(axes)
     for key, found in curves.items():
-        left.plot(found.deltas, found.acceptance_rate, label=LOOKS[key].name, **_line(key))
+        left.plot(found.deltas, found.acceptance_rate, label=RULES[key].title, **_line(key))
         right.plot(found.deltas, found.kl, **_line(key))
     deltas = next(iter(curves.values())).deltas
     right.plot(deltas, deltas, label="KL = delta", **_REFERENCE)
@@ -93,8 +93,9 @@ def pareto(curves: Mapping[str, Curve], *, axes: Any = None) -> Any:
     Examples
     --------
     >>> import matplotlib; matplotlib.use("agg")
-    >>> from cactus_theory.curves import FAMILIES, curve
-    >>> found = curve(FAMILIES["cactus"], draft=[0.7, 0.3], target=[0.5, 0.5], deltas=[0.01, 0.1])
+    >>> from cactus_theory import Cactus
+    >>> from cactus_theory.curves import curve
+    >>> found = curve(Cactus, draft=[0.7, 0.3], target=[0.5, 0.5], deltas=[0.01, 0.1])
     >>> left, right = pareto({"cactus": found})
     >>> left.get_xlabel(), right.get_xlabel()
     ('TV of the emitted law', 'KL of the emitted law (nats)')
@@ -106,7 +107,7 @@ def pareto(curves: Mapping[str, Curve], *, axes: Any = None) -> Any:
         point = {"marker": "o", "linestyle": "none"} if is_point else {}
         for side, spent in ((left, found.total_variation), (right, found.kl)):
             rates = found.acceptance_rate[:last]
-            side.plot(spent[:last], rates, label=LOOKS[key].name, **_line(key) | point)
+            side.plot(spent[:last], rates, label=RULES[key].title, **_line(key) | point)
     left.set_ylabel("acceptance rate")
     for side, label in ((left, "TV"), (right, "KL")):
         unit = " (nats)" if label == "KL" else ""
@@ -118,8 +119,8 @@ def pareto(curves: Mapping[str, Curve], *, axes: Any = None) -> Any:
 def granted(delta: float, *, axes: Any = None) -> Any:
     """Draw the probability g granted to a drafted token, and the KL spent, against q.
 
-    Left: g of the exact optimum, of the second order and of the safe form. Right: the KL of each
-    candidate as a share of the budget; above 1 it is overspent.
+    Left: g of every rule whose candidate has a budget. Right: the KL of the candidate as a share of
+    the budget; above 1 it is overspent.
 
     Parameters
     ----------
@@ -147,13 +148,10 @@ def granted(delta: float, *, axes: Any = None) -> Any:
         raise ValueError(f"delta must be positive, got {delta!r}")
     left, right = _pair(axes)
     q = np.concatenate([np.geomspace(1e-8, 0.1, 200), np.linspace(0.1, 1 - 1e-9, 300)[1:]])
-    values = {
-        "exact": exact_optimum(q, delta).value,
-        "cactus": second_order_optimum(q, delta),
-        "safe": CactusSafe(delta).boost(q),
-    }
-    for key, value in values.items():
-        left.plot(q, value, label=LOOKS[key].name, **_line(key))
+    for key, entry in budgeted_candidates().items():
+        rule: Any = entry.at(delta)
+        value = rule.boost(q)
+        left.plot(q, value, label=RULES[key].title, **_line(key))
         right.plot(q, binary_kl(value, q) / delta, **_line(key))
     right.axhline(1, label="the budget", **_REFERENCE)
     left.set_ylabel("granted probability g")
@@ -224,7 +222,7 @@ def ledger(charges: Mapping[str, Sequence[float]], *, axes: Any = None) -> Any:
     [0.0, 0.25, 0.25, 0.75]
     """
     axes = _single(axes)
-    looks = (LOOKS["cactus"], LOOKS["exact"], LOOKS["safe"])
+    looks = (RULES["cactus"], RULES["exact"], RULES["safe"])
     for (name, charged), look in zip(charges.items(), looks, strict=False):
         sums = np.concatenate([[0.0], np.cumsum(charged)])
         axes.step(np.arange(sums.size), sums, where="post", color=look.colour, label=name)
@@ -270,7 +268,7 @@ def counts(observed: Any, expected: Any, *, names: Sequence[str] = (), axes: Any
     axes = _single(axes)
     total = observed.sum()
     places = np.arange(law.size)
-    axes.bar(places, observed, color=LOOKS["one-level"].colour, label="drawn")
+    axes.bar(places, observed, color=RULES["one-level"].colour, label="drawn")
     deviation = 4 * np.sqrt(total * law * (1 - law))
     axes.errorbar(
         places, total * law, deviation, fmt="_", color="black", label="expected, 4 deviations"
@@ -284,7 +282,7 @@ def counts(observed: Any, expected: Any, *, names: Sequence[str] = (), axes: Any
 
 
 def _line(key: str) -> dict[str, Any]:
-    look = LOOKS[key]
+    look = RULES[key]
     return {"color": look.colour, "linestyle": (0, look.dash) if look.dash else "-"}
 
 

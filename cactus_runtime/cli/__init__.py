@@ -26,8 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     q = 0.5, delta = 0.125 nats
     <BLANKLINE>
                                g      KL spent
+    cactus                  0.75      0.130812
     exact                0.74464         0.125
-    second order            0.75      0.130812
     safe                0.682448     0.0681364
     gap              -0.00535974
     0

@@ -27,7 +27,8 @@ COMMANDS = {
         "cactus_runtime.cli.curve:curve", "What rules accept and emit against delta, as recorded."
     ),
     "optimum": Entry(
-        "cactus_runtime.cli.optimum:optimum", "What each form of Cactus grants to one token."
+        "cactus_runtime.cli.optimum:optimum",
+        "What a candidate's budget grants to one token.",
     ),
     "check": Entry("proofs_check.__main__:main", "Verify the theorems by machine.", forwards=True),
     "bench": Entry("cactus_runtime.bench.__main__:main", "Time the decoder.", forwards=True),
@@ -169,6 +170,7 @@ _EXTRAS = {
     "transformers": "runtime",
     "rich": "runtime",
     "matplotlib": "plots",
+    "jinja2": "cli",
 }
 
 

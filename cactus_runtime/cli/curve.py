@@ -12,17 +12,36 @@ import click
 import numpy as np
 
 from cactus_runtime.cli.files import Output, Picture
-from cactus_runtime.cli.page import curve_page
 from cactus_runtime.cli.picture import draw
-from cactus_theory._looks import LOOKS
-from cactus_theory.curves import FAMILIES, Curve
+from cactus_theory.curves import Curve
 from cactus_theory.curves import curve as trace
 from cactus_theory.recording import Recording, load_recording
+from cactus_theory.rules.registry import RULES
 
 DEFAULT = "cactus,exact,safe,lenience,mixture,speculative"
+_LISTED = "\n".join(
+    f"{name:<14}{entry.title}{'' if entry.at_budget else ', free of delta'}"
+    for name, entry in RULES.items()
+)
+_BOUNDED = " and ".join(name for name, entry in RULES.items() if entry.bounds_kl)
+_HELP = f"""Acceptance, TV and KL of what rules emit, against delta, on the laws recorded in FILE.
+
+Without FILE, on the laws of the tiny pair that come with cactus. Every figure is a mean over the
+recorded positions; divergences are of the emitted law from the target's, KL in nats. Delta bounds
+that KL for {_BOUNDED} only. Rules:
+
+\b
+{_LISTED}
+
+\b
+Examples:
+  cactus curve
+  cactus curve my.npz --rules cactus,clamp --csv > curves.csv
+  cactus curve --rules all --pareto pareto.png --html curves.html
+"""
 
 
-@click.command()
+@click.command(help=_HELP)
 @click.argument("file", required=False, type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--rules", default=DEFAULT, show_default=True, help="Names with commas, or: all.")
 @click.option("--from", "first", type=float, default=1e-3, show_default=True, help="Least delta.")
@@ -43,25 +62,6 @@ def curve(
     pareto: Path | None,
     html: Path | None,
 ) -> None:
-    """Acceptance, TV and KL of what rules emit, against delta, on the laws recorded in FILE.
-
-    Without FILE, on the laws of the tiny pair that come with cactus. Every figure is a mean over
-    the recorded positions; divergences are of the emitted law from the target's, KL in nats. Delta
-    does not bound them; only of clamp and lenience it bounds the KL. Rules:
-
-    \b
-    cactus, exact, safe    the forms of Cactus; delta is the budget of one candidate
-    one-level              Cactus with the recovery of least KL
-    clamp                  the most acceptance for KL(emitted) <= delta
-    lenience, mixture      of parameter exp(-delta)
-    speculative, typical, top-k    free of delta
-
-    \b
-    Examples:
-      cactus curve
-      cactus curve my.npz --rules cactus,clamp --csv > curves.csv
-      cactus curve --rules all --pareto pareto.png --html curves.html
-    """
     names = _names(rules)
     if not 0 < first < last:
         raise click.UsageError(f"--from and --to must be 0 < from < to, got {first:g} and {last:g}")
@@ -75,17 +75,17 @@ def curve(
         if path is not None:
             draw(path, picture, curves)
     if html is not None:
+        from cactus_runtime.cli.page import curve_page
+
         html.write_text(curve_page(curves, about=_told(laws)), encoding="utf-8")
         click.echo(f"wrote {html}", err=True)
 
 
 def _names(rules: str) -> list[str]:
-    names = list(FAMILIES) if rules == "all" else [name.strip() for name in rules.split(",")]
+    names = list(RULES) if rules == "all" else [name.strip() for name in rules.split(",")]
     for name in names:
-        if name not in FAMILIES:
-            raise click.UsageError(
-                f"--rules must be of {', '.join(FAMILIES)}, or all, got {name!r}"
-            )
+        if name not in RULES:
+            raise click.UsageError(f"--rules must be of {', '.join(RULES)}, or all, got {name!r}")
     return list(dict.fromkeys(names))
 
 
@@ -95,7 +95,7 @@ def _traced(laws: Recording, names: list[str], deltas: np.ndarray) -> dict[str, 
         names, label="curves", file=sys.stderr, hidden=not sys.stderr.isatty()
     ) as progress:
         return {
-            name: trace(FAMILIES[name], draft=laws.draft, target=laws.target, deltas=deltas)
+            name: trace(RULES[name].at, draft=laws.draft, target=laws.target, deltas=deltas)
             for name in progress
         }
 
@@ -132,7 +132,7 @@ def _write_table(laws: Recording, curves: Mapping[str, Curve]) -> None:
     seen = ""
     for name, delta, *figures in _rows(curves):
         if name != seen:
-            click.echo(f"\n{LOOKS[name].name}")
+            click.echo(f"\n{RULES[name].title}")
             click.echo(f"{'delta (nats)':>14}{'acceptance':>12}{'TV':>10}{'KL (nats)':>12}")
             seen = name
         accepted, distance, divergence = figures

@@ -10,19 +10,14 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from cactus_runtime.cli.files import Output, read_text
+from cactus_runtime.cli.rule_options import rule_options
 from cactus_runtime.result.strict_json import strict_json
-from cactus_theory.rules import Cactus, CactusExact, CactusSafe, SpeculativeSampling
+from cactus_theory.rules import Rule
 
 if TYPE_CHECKING:
     from cactus_runtime.result.result import DecodeResult
 
 PAIRS = ("smollm2", "tiny")  # here too, for help and completion without model code
-RULES = {
-    "cactus": Cactus,
-    "exact": CactusExact,
-    "safe": CactusSafe,
-    "speculative": lambda delta: SpeculativeSampling(),
-}
 INTERRUPTED = 130
 
 
@@ -35,10 +30,7 @@ INTERRUPTED = 130
 @click.option("--target", help="A folder or hub name instead of a pair.")
 @click.option("--draft", help="A smaller model of the same tokenizer, for --target.")
 @click.option("--device", help="Where models named by --target are put; default cpu.")
-@click.option(
-    "--rule", type=click.Choice(list(RULES)), default="cactus", show_default=True, help="Rule."
-)
-@click.option("--delta", default=0.1, show_default=True, help="Budget of one candidate, nats.")
+@rule_options
 @click.option("--drafts", default=2, show_default=True, help="Drafted tokens per target pass.")
 @click.option("--tokens", default=96, show_default=True, help="Most tokens to decode.")
 @click.option("--temperature", default=0.7, show_default=True, help="Of both models.")
@@ -60,8 +52,7 @@ def decode(
     target: str | None,
     draft: str | None,
     device: str | None,
-    rule: str,
-    delta: float,
+    rule: Rule,
     drafts: int,
     tokens: int,
     temperature: float,
@@ -84,6 +75,7 @@ def decode(
     \b
     Examples:
       cactus decode "Why is the sky blue?"
+      cactus decode "dog:" --pair tiny --rule clamp --epsilon 0.05
       echo "river:" | cactus decode --pair tiny --delta 0.5 --html page.html
       cactus decode "dog:" --pair tiny --max-kl 1 --json | jq .total_variation
     """
@@ -97,7 +89,7 @@ def decode(
 
     request = Request(
         text,
-        rule=RULES[rule](delta),
+        rule=rule,
         num_draft_tokens=drafts,
         sampling=SamplingParams(temperature=temperature, top_k=top_k, top_p=top_p),
         max_new_tokens=tokens,

@@ -1,4 +1,4 @@
-"""``cactus optimum``: the probability granted to one token, by each form of the rule."""
+"""``cactus optimum``: the probability that each rule with a candidate's budget grants a token."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import click
 from cactus_runtime.cli.files import Picture
 from cactus_runtime.cli.picture import draw
 from cactus_theory.divergences import binary_kl
-from cactus_theory.optimum import exact_optimum, second_order_optimum
-from cactus_theory.rules import CactusSafe
+from cactus_theory.optimum import optimum_gap
+from cactus_theory.rules.registry import budgeted_candidates
 
 
 @click.command()
@@ -23,13 +23,13 @@ from cactus_theory.rules import CactusSafe
 def optimum(target_prob: float, delta: float, as_json: bool, plot: Path | None) -> None:
     """What a budget of DELTA nats grants to a drafted token of target probability Q.
 
-    \b
-    exact         the largest g with KL(Bernoulli(g) || Bernoulli(q)) <= delta
-    second order  min(q + sqrt(2 delta q (1-q)), 1), the rule of the paper
-    safe          min(q + sqrt((e^delta - 1) q (1-q)), 1), never beyond delta
+    One row for each rule whose candidate has such a budget: g, which the candidate grants the
+    token, and KL(Bernoulli(g) || Bernoulli(Q)), which that spends. "exact" is the largest g within
+    the budget, "cactus" the second-order form of the paper, "safe" a closed form that is never
+    beyond the budget.
 
-    The gap is exact less second order: negative where the second order overspends. The budget is
-    one candidate's, and bounds nothing of what is emitted.
+    The gap is exact less cactus: negative where the second order overspends. The budget is one
+    candidate's, and bounds nothing of what is emitted.
 
     \b
     Example: cactus optimum 1e-4 1.0
@@ -48,14 +48,13 @@ def optimum(target_prob: float, delta: float, as_json: bool, plot: Path | None) 
 def _write_table(target_prob: float, delta: float, found: dict[str, float]) -> None:
     click.echo(f"q = {target_prob:g}, delta = {delta:g} nats\n")
     click.echo(f"{'':<14}{'g':>14}{'KL spent':>14}")
-    for name in ("exact", "second_order", "safe"):
-        spent = found[f"{name}_kl"]
-        click.echo(f"{name.replace('_', ' '):<14}{found[name]:>14.6g}{spent:>14.6g}")
+    for name in budgeted_candidates():
+        click.echo(f"{name:<14}{found[name]:>14.6g}{found[f'{name}_kl']:>14.6g}")
     click.echo(f"{'gap':<14}{found['gap']:>14.6g}")
 
 
 def granted(target_prob: float, delta: float) -> dict[str, float]:
-    """The figures of the command: g of each form, the KL it spends in nats, and the gap.
+    """The figures of the command: g of each rule, the KL it spends in nats, and the gap.
 
     Parameters
     ----------
@@ -76,14 +75,11 @@ def granted(target_prob: float, delta: float) -> dict[str, float]:
     Examples
     --------
     >>> found = granted(1e-4, 1.0)
-    >>> round(found["exact"], 4), round(found["second_order"], 4), round(found["gap"], 4)
+    >>> round(found["exact"], 4), round(found["cactus"], 4), round(found["gap"], 4)
     (0.1555, 0.0142, 0.1412)
     """
-    exact = exact_optimum(target_prob, delta)
-    values: dict[str, Any] = {
-        "exact": exact.value,
-        "second_order": second_order_optimum(target_prob, delta),
-        "safe": CactusSafe(delta).boost(target_prob),
-    }
-    spent = {f"{name}_kl": binary_kl(g, target_prob) for name, g in values.items()}
-    return {name: float(x) for name, x in (values | {"gap": exact.gap} | spent).items()}
+    gap = optimum_gap(target_prob, delta)  # which says what is wrong with them
+    rules: dict[str, Any] = {name: entry.at(delta) for name, entry in budgeted_candidates().items()}
+    values = {name: float(rule.boost(target_prob)) for name, rule in rules.items()}
+    spent = {f"{name}_kl": float(binary_kl(g, target_prob)) for name, g in values.items()}
+    return values | {"gap": float(gap)} | spent

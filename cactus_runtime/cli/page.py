@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
-from html import escape
-from importlib.resources import files
+from typing import Any
 
 import numpy as np
 
-from cactus_theory._looks import LOOKS
+from cactus_runtime.rendering import render
 from cactus_theory.curves import Curve
+from cactus_theory.rules.registry import RULES
+
+QS = np.geomspace(1e-6, 1, 121)  # target probabilities at which g is shown
 
 
 def curve_page(curves: Mapping[str, Curve], *, about: str) -> str:
@@ -20,7 +21,7 @@ def curve_page(curves: Mapping[str, Curve], *, about: str) -> str:
     Parameters
     ----------
     curves : mapping of str to Curve
-        By the name of their family; all of the same deltas.
+        By the names of their rules; all of the same deltas.
     about : str
         What the page says of the laws, as text.
 
@@ -31,31 +32,40 @@ def curve_page(curves: Mapping[str, Curve], *, about: str) -> str:
 
     Examples
     --------
-    >>> from cactus_theory.curves import FAMILIES, curve
-    >>> found = curve(FAMILIES["cactus"], draft=[0.7, 0.3], target=[0.5, 0.5], deltas=[0.1, 1.0])
+    >>> from cactus_theory import Cactus
+    >>> from cactus_theory.curves import curve
+    >>> found = curve(Cactus, draft=[0.7, 0.3], target=[0.5, 0.5], deltas=[0.1, 1.0])
     >>> page = curve_page({"cactus": found}, about="p < q")
     >>> page.splitlines()[0], "p &lt; q" in page
     ('<!DOCTYPE html>', True)
     """
-    template = (files("cactus_runtime.cli") / "page.html").read_text(encoding="utf-8")
     deltas = next(iter(curves.values())).deltas
     data = {
         "deltas": _numbers(deltas),
-        "rules": [
-            {
-                "key": key,
-                "name": LOOKS[key].name,
-                "colour": LOOKS[key].colour,
-                "dash": " ".join(map(str, LOOKS[key].dash)),
-                "acceptance": _numbers(found.acceptance_rate),
-                "tv": _numbers(found.total_variation),
-                "kl": _numbers(found.kl),
-            }
-            for key, found in curves.items()
-        ],
+        "qs": _numbers(QS),
+        "rules": [_drawn(name, found) for name, found in curves.items()],
     }
-    encoded = json.dumps(data, allow_nan=False).replace("<", "\\u003c")
-    return template.replace("{data}", encoded).replace("{about}", escape(about))
+    bounded = " and ".join(name for name, entry in RULES.items() if entry.bounds_kl)
+    return render("curve.html", data=data, about=about, bounded=bounded)
+
+
+def _drawn(name: str, found: Curve) -> dict[str, Any]:
+    """How a rule is named and drawn, its curves, and g at every q for every delta."""
+    entry = RULES[name]
+    granted = None
+    if entry.has_candidates:
+        rules: list[Any] = [entry.at(float(delta)) for delta in found.deltas]
+        granted = [_numbers(rule.boost(QS)) for rule in rules]
+    return {
+        "key": name,
+        "name": entry.title,
+        "colour": entry.colour,
+        "dash": " ".join(map(str, entry.dash)),
+        "acceptance": _numbers(found.acceptance_rate),
+        "tv": _numbers(found.total_variation),
+        "kl": _numbers(found.kl),
+        "granted": granted,
+    }
 
 
 def _numbers(values: np.ndarray) -> list[float | None]:

@@ -22,18 +22,8 @@ from transformers import PreTrainedModel
 from cactus_runtime import Decoder, DecodeResult, Request, SamplingParams
 from cactus_runtime.models.loading import context_length, eos_token_ids
 from cactus_runtime.result.strict_json import strict_json
-from cactus_theory import (
-    Cactus,
-    CactusExact,
-    CactusSafe,
-    Clamp,
-    Lenience,
-    Mixture,
-    Rule,
-    SpeculativeSampling,
-    TopKAcceptance,
-    TypicalAcceptance,
-)
+from cactus_theory import Rule
+from cactus_theory.rules.registry import RULES, rule_from
 
 try:
     from lm_eval.api.registry import model_registry  # pyright: ignore[reportMissingImports]
@@ -48,17 +38,6 @@ except ModuleNotFoundError as error:
         name=error.name,
     ) from error
 
-RULES: dict[str, type[Rule]] = {
-    "speculative": SpeculativeSampling,
-    "cactus": Cactus,
-    "cactus_exact": CactusExact,
-    "cactus_safe": CactusSafe,
-    "clamp": Clamp,
-    "lenience": Lenience,
-    "mixture": Mixture,
-    "typical": TypicalAcceptance,
-    "top_k_acceptance": TopKAcceptance,
-}
 _READ = {"until", "max_gen_toks", "do_sample"}  # generation arguments besides those of sampling
 _SAMPLING = {field.name for field in fields(SamplingParams)} - {"processors"}
 _ALIASES = {"bad_words_ids": "bad_words"}  # transformers' names of what SamplingParams has
@@ -86,10 +65,7 @@ class CactusLM(HFLM):
     draft : str, optional
         The same; None is the pair's own, or plain decoding.
     rule : str or Rule
-        A name in `RULES`, or a rule. Default "speculative".
-    delta, epsilon, lenience, weight : float, optional
-    k : int, optional
-        Parameters of a rule given by name.
+        As for `cactus_theory.rules.registry.rule_from`. Default "speculative".
     num_draft_tokens : int
     temperature, top_p, min_p : float, optional
     top_k : int, optional
@@ -112,6 +88,8 @@ class CactusLM(HFLM):
         prompts lose their beginning, as they do with the harness's own models.
     enable_thinking, think_end_token
         As for the harness's model ``hf``; the token as text.
+    **parameters
+        Of a rule given by name: ``delta=0.75``.
 
     Raises
     ------
@@ -131,11 +109,6 @@ class CactusLM(HFLM):
         *,
         draft: str | None = None,
         rule: str | Rule = "speculative",
-        delta: float | None = None,
-        epsilon: float | None = None,
-        lenience: float | None = None,
-        weight: float | None = None,
-        k: int | None = None,
         num_draft_tokens: int = 10,
         temperature: float | None = None,
         top_p: float | None = None,
@@ -149,17 +122,12 @@ class CactusLM(HFLM):
         max_length: int | None = None,
         enable_thinking: bool | None = None,
         think_end_token: str | None = None,
+        **parameters: Any,
     ) -> None:
         if not str(batch_size).isdecimal() or int(batch_size) < 1:
             raise ValueError(f"batch_size must be an integer >= 1, got {batch_size!r}")
-        parameters = {
-            "delta": delta,
-            "epsilon": epsilon,
-            "lenience": lenience,
-            "weight": weight,
-            "k": k,
-        }
-        self.rule = make_rule(rule, {n: v for n, v in parameters.items() if v is not None})
+        _check_known(parameters)
+        self.rule = rule_from(rule, **parameters)
         chosen = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "min_p": min_p}
         self._chosen = {name: value for name, value in chosen.items() if value is not None}
         self._most = max_gen_toks
@@ -265,27 +233,12 @@ class CactusLM(HFLM):
         return answer
 
 
-def make_rule(rule: str | Rule, parameters: dict[str, Any]) -> Rule:
-    """A rule by its name in `RULES` and its parameters.
-
-    Raises
-    ------
-    ValueError
-        If there is no such rule, or it does not take these parameters.
-
-    Examples
-    --------
-    >>> make_rule("mixture", {"weight": 0.5})
-    Mixture(weight=0.5)
-    """
-    if isinstance(rule, Rule) and not parameters:
-        return rule
-    if not isinstance(rule, str) or rule not in RULES:
-        raise ValueError(f"rule must be one of {', '.join(RULES)}, got {rule!r}")
-    try:
-        return RULES[rule](**parameters)
-    except TypeError as error:
-        raise ValueError(f"rule={rule} does not go with {parameters or 'no parameter'}") from error
+def _check_known(parameters: dict[str, Any]) -> None:
+    """What is no rule's parameter was meant for the model."""
+    known = {parameter.name for entry in RULES.values() for parameter in entry.parameters}
+    for name, value in parameters.items():
+        if name not in known:
+            raise TypeError(f"the model cactus has no argument {name}, got {name}={value!r}")
 
 
 def number_of(task: str, doc_id: int, repeat: int) -> int:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import unicodedata
 from collections.abc import Mapping
 
 from rich.table import Table
 from rich.text import Text
 
+from cactus_runtime.rendering import showable
 from cactus_runtime.result.result import DecodeResult
 from cactus_runtime.result.trace import Token
 
@@ -18,41 +18,6 @@ STYLES = {"accepted": "green", "recovered": "bold red", "bonus": "bold blue", "p
 def colour(token: Token) -> Text:
     """The token's text in the colour of its origin; plain where there are no colours."""
     return Text(showable(token.text), style=STYLES[token.origin])
-
-
-def showable(text: str) -> str:
-    """The text with visible characters in place of those that would not be shown but obeyed.
-
-    Controls other than tab and newline command a terminal; they, surrogates and noncharacters
-    have no place in HTML. Each becomes one character.
-
-    Parameters
-    ----------
-    text : str
-
-    Returns
-    -------
-    str
-        Of the same length.
-
-    Examples
-    --------
-    >>> print(showable("a\\x1b[31m b"))
-    a␛[31m b
-    """
-    return "".join(map(_stand_in, text))
-
-
-def _stand_in(char: str) -> str:
-    code = ord(char)
-    if char in "\t\n":
-        return char
-    if code < 0x20:
-        return chr(0x2400 + code)  # Unicode's pictures of the controls
-    is_noncharacter = code & 0xFFFE == 0xFFFE or 0xFDD0 <= code <= 0xFDEF
-    if is_noncharacter or unicodedata.category(char) in ("Cc", "Cs"):
-        return "\N{REPLACEMENT CHARACTER}"
-    return char
 
 
 def legend() -> Text:

@@ -1,19 +1,18 @@
 """How a result looks in a notebook and on a page of its own, without script and without network.
 
 What comes from a model is shown as text, never as markup. Characters that HTML cannot hold are
-shown by the stand-ins of `render.showable`.
+shown by the stand-ins of `showable`.
 """
 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable
-from html import escape
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from cactus_runtime.rendering import render, showable
 from cactus_runtime.result.result import DecodeResult
 from cactus_runtime.result.svg_curve import running_sum
-from cactus_runtime.result.terminal import figures, showable
+from cactus_runtime.result.terminal import figures
 from cactus_runtime.result.trace import Origin, Token
 
 
@@ -32,36 +31,6 @@ LOOKS: dict[Origin, Look] = {
     "bonus": Look("#0072B2", "double", "drawn after all drafts were kept"),
     "plain": Look("#767676", "dotted", "drawn where nothing was drafted"),
 }
-
-_TOKEN = ".cactus .text>span"
-STYLE = "\n".join(
-    [
-        ".cactus .text{position:relative;white-space:pre-wrap;overflow-wrap:anywhere;"
-        "line-height:2}",
-        f"{_TOKEN}{{cursor:help;unicode-bidi:isolate}}",
-        *(
-            f".cactus .{origin}{{background:{look.colour}26;"
-            f"text-decoration:underline {look.underline} 2px {look.colour};"
-            "text-decoration-skip-ink:none;text-underline-offset:3px}"
-            for origin, look in LOOKS.items()
-        ),
-        '.cactus .mark::before{content:"\\B7"}',
-        ".cactus .details{position:absolute;left:0;z-index:1;box-sizing:border-box;"
-        "max-width:100%;padding:.5em .75em;border:1px solid #888;border-radius:4px;"
-        "background:#222;color:#fff;font:.85rem/1.4 monospace;pointer-events:none}",
-        f"{_TOKEN}:hover>.details,{_TOKEN}:focus>.details{{display:block!important}}",
-        f"{_TOKEN}:hover>.details{{z-index:2}}",
-        f"{_TOKEN}:focus>.details{{pointer-events:auto}}",
-        ".cactus .legend>span{display:inline-block;margin-right:1.5em}",
-        ".cactus table{border-collapse:collapse;margin:1em 0}",
-        ".cactus th{text-align:left;font-weight:normal;padding:.1em 2em .1em 0}",
-        ".cactus td{text-align:right;font-variant-numeric:tabular-nums}",
-        ".cactus .warning{border-left:4px solid #D55E00;padding-left:.75em}",
-    ]
-)
-PAGE_STYLE = """:root{color-scheme:light dark}
-body{max-width:50rem;margin:2rem auto;padding:0 1rem;font-family:system-ui,sans-serif}
-svg{max-width:100%;height:auto}"""
 
 
 def html_page(result: DecodeResult, *, title: str = "A decoded text and its account") -> str:
@@ -100,29 +69,7 @@ def html_page(result: DecodeResult, *, title: str = "A decoded text and its acco
         raise TypeError(f"title must be a text, got {title!r}")
     if not title.strip():
         raise ValueError(f"title must have a visible character, got {title!r}")
-    return "\n".join(
-        [
-            "<!DOCTYPE html>",
-            '<html lang="en">',
-            "<head>",
-            '<meta charset="utf-8">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{_escape(title)}</title>",
-            f"<style>\n{PAGE_STYLE}\n{STYLE}\n</style>",
-            "</head>",
-            '<body class="cactus">',
-            f"<h1>{_escape(title)}</h1>",
-            *_warnings(result),
-            _text(result),
-            _legend(),
-            "<h2>Figures</h2>",
-            _table(result),
-            *_ledger(result),
-            "</body>",
-            "</html>",
-            "",
-        ]
-    )
+    return render("result.html", title=title, curves=_curves(result), **_body(result, page=True))
 
 
 def fragment(result: DecodeResult) -> str:
@@ -144,8 +91,7 @@ def fragment(result: DecodeResult) -> str:
     >>> shown[:20], shown[-6:], shown.count("tabindex")
     ('<div class="cactus">', '</div>', 4)
     """
-    parts = [f"<style>\n{STYLE}\n</style>", *_warnings(result), _text(result), _legend()]
-    return "\n".join(['<div class="cactus">', *parts, _table(result), "</div>"])
+    return render("fragment.html", **_body(result, page=False))
 
 
 def details(token: Token) -> dict[str, str]:
@@ -186,23 +132,36 @@ def details(token: Token) -> dict[str, str]:
     }
 
 
-def _text(result: DecodeResult) -> str:
-    """All tokens; their ids where there is no text."""
+def _body(result: DecodeResult, *, page: bool) -> dict[str, Any]:
+    """What the templates say of a result: all tokens, by their ids where there is no text."""
     has_text = result.text is not None
-    shown = (
-        _token(token, token.text if has_text else f"{token.id} ", f"{i} of {len(result.trace)}")
-        for i, token in enumerate(result.trace, start=1)
-    )
-    return f'<div class="text" lang="" dir="auto">{"".join(shown)}</div>'
+    told = {
+        "rule": f"{result.rule}",
+        "seed": f"{result.seed}",
+        "number of the request": f"{result.number}",
+        "prompt tokens": f"{result.prompt_tokens}",
+        "ended by": result.finish_reason,
+    }
+    return {
+        "looks": LOOKS,
+        "whole_page": page,
+        "warnings": result.warnings,
+        "figures": told | figures(result),
+        "tokens": [
+            _token(token, token.text if has_text else f"{token.id} ", f"{i} of {len(result.trace)}")
+            for i, token in enumerate(result.trace, start=1)
+        ],
+    }
 
 
-def _token(token: Token, text: str, place: str) -> str:
-    mark = "" if _is_visible(showable(text)) else " mark"
-    lines = "\n".join(f"{k}: {v}" for k, v in ({"token": place} | details(token)).items())
-    return (
-        f'<span class="{token.origin}{mark}" tabindex="0">{_escape(text)}'
-        f'<span class="details" lang="en" dir="ltr" hidden>{_escape(lines)}</span></span>'
-    )
+def _token(token: Token, text: str, place: str) -> dict[str, Any]:
+    lines = (f"{key}: {value}" for key, value in ({"token": place} | details(token)).items())
+    return {
+        "origin": token.origin,
+        "visible": _is_visible(showable(text)),
+        "text": text,
+        "details": "\n".join(lines),
+    }
 
 
 def _is_visible(text: str) -> bool:
@@ -210,50 +169,14 @@ def _is_visible(text: str) -> bool:
     return any(unicodedata.category(char)[0] in "LNPS" for char in text)
 
 
-def _escape(text: str) -> str:
-    return escape(showable(text))
-
-
-def _legend() -> str:
-    keys = " ".join(
-        f'<span><span class="{origin}">{origin}</span> {look.meaning}</span>'
-        for origin, look in LOOKS.items()
-    )
-    return (
-        f'<p class="legend">{keys} <span><span class="mark"></span> before a token without a '
-        "visible character</span></p>"
-    )
-
-
-def _warnings(result: DecodeResult) -> Iterable[str]:
-    return (f'<p class="warning">Warning: {_escape(told)}.</p>' for told in result.warnings)
-
-
-def _table(result: DecodeResult) -> str:
-    told = {
-        "rule": f"{result.rule}",
-        "seed": f"{result.seed}",
-        "number of the request": f"{result.number}",
-        "prompt tokens": f"{result.prompt_tokens}",
-        "ended by": result.finish_reason,
-    } | figures(result)
-    rows = (
-        f'<tr><th scope="row">{_escape(label)}</th><td>{_escape(value)}</td></tr>'
-        for label, value in told.items()
-    )
-    return "\n".join(["<table>", *rows, "</table>"])
-
-
-def _ledger(result: DecodeResult) -> Iterable[str]:
+def _curves(result: DecodeResult) -> list[str]:
+    """Running sums of what the tokens were charged, if there are any."""
     if not result.trace:
-        return
+        return []
     verdicts = [token.verdict for token in result.trace]
     distances = [verdict.total_variation if verdict else 0.0 for verdict in verdicts]
     divergences = [verdict.kl_bound if verdict else 0.0 for verdict in verdicts]
-    yield "<h2>Ledger</h2>"
-    yield (
-        "<p>What the positions were charged, summed up. The expectation of a final sum bounds the "
-        "divergence of the whole text's law from the target's.</p>"
-    )
-    yield running_sum(distances, label="total variation", colour=LOOKS["bonus"].colour)
-    yield running_sum(divergences, label="KL bound (nats)", colour=LOOKS["recovered"].colour)
+    return [
+        running_sum(distances, label="total variation", colour=LOOKS["bonus"].colour),
+        running_sum(divergences, label="KL bound (nats)", colour=LOOKS["recovered"].colour),
+    ]

@@ -17,20 +17,8 @@ from cactus_theory.divergences import (
     SquaredHellinger,
     TotalVariation,
 )
-from cactus_theory.rules import (
-    Cactus,
-    CactusExact,
-    CactusSafe,
-    CandidateRule,
-    Clamp,
-    Lenience,
-    Mixture,
-    OneLevelRecovery,
-    Rule,
-    SpeculativeSampling,
-    TopKAcceptance,
-    TypicalAcceptance,
-)
+from cactus_theory.rules import CandidateRule, Rule
+from cactus_theory.rules.registry import RULES, Entry
 
 LARGEST_BUDGET = 50.0
 
@@ -128,6 +116,7 @@ def rules_of(kind: type) -> st.SearchStrategy[Rule]:
     Examples
     --------
     >>> from hypothesis import given
+    >>> from cactus_theory import Lenience
     >>> @given(rules_of(Lenience))
     ... def is_lenient(rule):
     ...     assert 0 < rule.lenience <= 1
@@ -135,16 +124,22 @@ def rules_of(kind: type) -> st.SearchStrategy[Rule]:
     """
     fractions = st.one_of(st.sampled_from([0.5, 1.0]), st.floats(1e-3, 1.0))
     weights = st.one_of(st.sampled_from([0.0, 0.5, 1.0]), st.floats(0.0, 1.0))
-    made: dict[type, st.SearchStrategy[Any]] = {
-        SpeculativeSampling: st.just(SpeculativeSampling()),
-        Cactus: budgets().map(Cactus),
-        CactusExact: st.builds(CactusExact, budgets(), divergences()),
-        CactusSafe: budgets().map(CactusSafe),
-        Clamp: st.builds(Clamp, budgets(), divergences()),
-        OneLevelRecovery: st.builds(OneLevelRecovery, st.deferred(rules)),
-        Lenience: fractions.map(Lenience),
-        Mixture: weights.map(Mixture),
-        TypicalAcceptance: st.builds(TypicalAcceptance, fractions),
-        TopKAcceptance: st.integers(1, 9).map(TopKAcceptance),
+    drawn: dict[str, st.SearchStrategy[Any]] = {
+        "budget": budgets(),
+        "fraction": fractions,
+        "weight": weights,
+        "count": st.integers(1, 9),
+        "divergence": divergences(),
+        "rule": st.deferred(rules),
     }
-    return st.one_of(*(strategy for rule, strategy in made.items() if issubclass(rule, kind)))
+
+    def made(entry: Entry) -> st.SearchStrategy[Rule]:
+        return st.builds(
+            entry.kind,
+            **{
+                p.name: st.none() | drawn[p.domain] if p.default is None else drawn[p.domain]
+                for p in entry.parameters
+            },
+        )
+
+    return st.one_of(*(made(entry) for entry in RULES.values() if issubclass(entry.kind, kind)))

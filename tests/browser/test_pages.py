@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from cactus_runtime.cli.page import curve_page
-from cactus_theory.curves import FAMILIES, curve
+from cactus_theory.curves import curve
 from cactus_theory.recording import load_recording
+from cactus_theory.rules.registry import RULES
 
 playwright = pytest.importorskip("playwright.sync_api")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -60,7 +61,7 @@ def opened(browser, tmp_path):
 def curves():
     laws = load_recording()
     return {
-        name: curve(FAMILIES[name], draft=laws.draft, target=laws.target, deltas=DELTAS)
+        name: curve(RULES[name].at, draft=laws.draft, target=laws.target, deltas=DELTAS)
         for name in NAMES
     }
 

@@ -22,8 +22,9 @@ from lm_eval.models.huggingface import HFLM
 from lm_eval.tasks import TaskManager
 
 from cactus_runtime import Decoder, Request, SamplingParams
-from cactus_runtime.integrations.lm_eval import CactusLM, make_rule, number_of
-from cactus_theory import Cactus, Clamp, SpeculativeSampling, TypicalAcceptance
+from cactus_runtime.integrations.lm_eval import CactusLM, number_of
+from cactus_theory import Cactus, Clamp, TypicalAcceptance
+from cactus_theory.rules.registry import RULES
 
 TASK = Path(__file__).parent / "lm_eval_task"
 GATHER = runpy.run_path(str(Path(__file__).parents[2] / "scripts" / "gather_results.py"))
@@ -237,8 +238,8 @@ def test_thoughts_are_cut_off_the_answer():
     ("options", "words"),
     [
         ({"rule": "cactuss"}, "rule must be one of speculative, cactus, .*, got 'cactuss'"),
-        ({"rule": "cactus"}, "rule=cactus does not go with no parameter"),
-        ({"rule": "typical", "delta": 1.0}, "rule=typical does not go with {'delta': 1.0}"),
+        ({"rule": "cactus"}, "rule cactus needs delta, got none"),
+        ({"rule": "typical", "delta": 1.0}, "rule typical takes epsilon, alpha, got delta=1.0"),
         ({"batch_size": "auto"}, "batch_size must be an integer >= 1, got 'auto'"),
         ({"top_p": 2.0}, "top_p must"),
     ],
@@ -248,10 +249,23 @@ def test_a_wrong_argument_is_named(options, words):
         CactusLM("tiny", device="cpu", **options)
 
 
-def test_rules_are_made_by_name():
-    assert make_rule("speculative", {}) == SpeculativeSampling()
-    assert make_rule("typical", {"epsilon": 0.1}) == TypicalAcceptance(0.1)
-    assert make_rule(Clamp(0.1), {}) == Clamp(0.1)
+@pytest.mark.parametrize("name", RULES)
+def test_every_rule_of_the_registry_is_taken(name):
+    values = {p.name: 0.5 for p in RULES[name].parameters if p.is_required}
+    if name == "one-level":
+        values["delta"] = 0.5
+    assert type(CactusLM("tiny", device="cpu", rule=name, **values).rule) is RULES[name].kind
+
+
+def test_a_rule_is_named_or_given():
+    assert CactusLM("tiny", device="cpu", rule="typical:epsilon=0.1").rule == TypicalAcceptance(0.1)
+    assert CactusLM("tiny", device="cpu", rule="clamp", epsilon=0.1).rule == Clamp(0.1)
+    assert CactusLM("tiny", device="cpu", rule=Clamp(0.1)).rule == Clamp(0.1)
+
+
+def test_an_argument_of_neither_model_nor_rule_is_refused():
+    with pytest.raises(TypeError, match=r"has no argument batchsize, got batchsize=4"):
+        CactusLM("tiny", device="cpu", batchsize=4)
 
 
 def test_the_command_line_runs_a_task_and_its_results_are_gathered(tmp_path, capsys):

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cactus_runtime import Block, DecodeResult, Token, Verdict, curve, html_page
+from cactus_runtime import Block, DecodeResult, Token, Verdict, html_page
+from cactus_runtime.result import svg_curve as curve
 from cactus_runtime.result.terminal import figures
 from cactus_runtime.result.trace import Seconds
 from cactus_runtime.result.web_page import LOOKS, details, fragment

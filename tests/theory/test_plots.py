@@ -14,8 +14,8 @@ from cactus_theory import (
     plots,
     second_order_optimum,
 )
-from cactus_theory._looks import LOOKS
-from cactus_theory.curves import FAMILIES, curve
+from cactus_theory.curves import curve
+from cactus_theory.rules.registry import RULES, budgeted_candidates
 
 matplotlib.use("agg")
 from matplotlib import pyplot as plt
@@ -34,8 +34,8 @@ def closed():
 @pytest.fixture(scope="module")
 def curves():
     return {
-        name: curve(family, draft=DRAFT, target=TARGET, deltas=DELTAS)
-        for name, family in FAMILIES.items()
+        name: curve(entry.at, draft=DRAFT, target=TARGET, deltas=DELTAS)
+        for name, entry in RULES.items()
     }
 
 
@@ -67,7 +67,7 @@ def test_a_kl_that_is_infinite_leaves_the_scale_to_the_others():
     target = np.where(np.arange(16) < 15, TARGET, 0.0)
     target /= target.sum(axis=1, keepdims=True)
     both = {
-        name: curve(FAMILIES[name], draft=DRAFT, target=target, deltas=DELTAS)
+        name: curve(RULES[name].at, draft=DRAFT, target=target, deltas=DELTAS)
         for name in ("cactus", "mixture")
     }
     assert np.isinf(both["mixture"].kl).all()
@@ -87,11 +87,12 @@ def test_pareto_draws_acceptance_against_both_prices_and_points_where_there_is_n
 
 def test_granted_draws_g_and_the_share_of_the_budget_that_is_spent():
     left, right = plots.granted(0.5)
-    exact, second, _ = left.lines
-    q = exact.get_xdata()
-    np.testing.assert_array_equal(exact.get_ydata(), exact_optimum(q, 0.5).value)
-    np.testing.assert_array_equal(second.get_ydata(), second_order_optimum(q, 0.5))
-    shares = right.lines[1].get_ydata()
+    drawn = dict(zip(budgeted_candidates(), left.lines, strict=True))
+    q = drawn["exact"].get_xdata()
+    exact = exact_optimum(q, 0.5).value
+    np.testing.assert_allclose(drawn["exact"].get_ydata(), exact, rtol=0, atol=1e-15)  # roundings
+    np.testing.assert_array_equal(drawn["cactus"].get_ydata(), second_order_optimum(q, 0.5))
+    shares = right.lines[0].get_ydata()
     np.testing.assert_array_equal(shares, binary_kl(second_order_optimum(q, 0.5), q) / 0.5)
     assert shares.max() > 1.3
 
@@ -138,7 +139,7 @@ def test_every_axis_has_a_label_and_every_line_a_look_of_its_own(curves):
     for axes in pictures:
         assert axes.get_xlabel()
     assert all(axes.get_ylabel() for axes in pictures[::2])
-    assert len(drawn(pictures[0])) == len(LOOKS)
+    assert len(drawn(pictures[0])) == len(RULES)
 
 
 def test_a_key_of_the_legend_is_long_enough_to_show_every_dash_of_its_line(curves):
@@ -146,7 +147,7 @@ def test_a_key_of_the_legend_is_long_enough_to_show_every_dash_of_its_line(curve
     (legend,) = left.figure.legends
     points = legend.handlelength * legend.get_texts()[0].get_fontsize()
     width = plt.rcParams["lines.linewidth"]  # by which dashes are scaled
-    assert points >= width * max(sum(look.dash) for look in LOOKS.values())
+    assert points >= width * max(sum(look.dash) for look in RULES.values())
 
 
 def test_the_line_of_the_budget_does_not_hide_a_curve_that_lies_on_it(curves):

@@ -16,6 +16,7 @@ from cactus_runtime.integrations.vllm.runners import V1, V2, rebound, runner_of
 from cactus_runtime.integrations.vllm.settings import configured_rule, rule_of
 from cactus_runtime.integrations.vllm.shift import restore_logits_, shift_logits_
 from cactus_theory import Cactus, CactusExact, CactusSafe
+from cactus_theory.rules.registry import RULES
 from cactus_theory.testing import laws
 
 BUDGETED = [Cactus, CactusExact, CactusSafe]
@@ -236,19 +237,38 @@ def test_settings_are_a_rule(settings, rule):
     assert rule_of(settings) == rule
 
 
+@pytest.mark.parametrize("name", RULES)
+def test_every_rule_is_made_from_settings_or_refused_by_name(name):
+    needed = [p.name for p in RULES[name].parameters if p.is_required]
+    settings = {"rule": name, **dict.fromkeys(needed, 0.5)}
+    if name == "one-level":
+        settings["delta"] = 0.5
+    if RULES[name].has_candidates:
+        assert type(rule_of(settings)) is RULES[name].kind
+    else:
+        with pytest.raises(ValueError, match=f"one with candidates, .*, got '{name}'"):
+            rule_of(settings)
+
+
 @pytest.mark.parametrize(
     ("settings", "kind", "message"),
     [
         (0.75, TypeError, "like {'delta': 0.75}, got 0.75"),
         (None, TypeError, "got None"),
-        ({}, ValueError, "must have 'delta'"),
-        ({"delta": 1, "budget": 2, 3: 4}, ValueError, "got 'budget', 3"),
+        ({}, ValueError, "rule cactus needs delta"),
+        ({"delta": 1, "budget": 2}, ValueError, "rule cactus takes delta, got budget=2"),
+        ({"delta": 1, 3: 4}, TypeError, "like {'delta': 0.75}"),
         ({"delta": -1}, ValueError, "delta must be a number of nats in .*, got -1"),
         ({"delta": float("nan")}, ValueError, "delta must be a number of nats in .*, got nan"),
-        ({"delta": "1"}, TypeError, "delta must be a number of nats, got '1'"),
+        ({"delta": "much"}, ValueError, "delta must be a number >= 0, got 'much'"),
         ({"delta": True}, TypeError, "got True"),
-        ({"delta": 1, "rule": "Cactus"}, ValueError, "one of 'cactus', 'exact', 'safe', got 'Cac"),
+        ({"delta": 1, "rule": "Cactus"}, ValueError, "one of speculative, cactus, .*, got 'Cac"),
         ({"delta": 1, "rule": ["safe"]}, ValueError, "got .'safe'."),
+        (
+            {"delta": 1, "rule": "exact", "divergence": "jensen-shannon"},
+            ValueError,
+            "one that torch evaluates",
+        ),
     ],
 )
 def test_wrong_settings_are_refused(settings, kind, message):
@@ -304,7 +324,7 @@ def test_settings_of_a_running_engine_are_changed_and_counts_begin_anew():
     assert (ended["rule"], ended["delta"], ended["accepted_tokens"]) == ("Cactus", 0.0, 3)
     now = worker.cactus_statistics()
     assert (now["rule"], now["delta"], now["accepted_tokens"]) == ("CactusSafe", 0.5, 0)
-    with pytest.raises(ValueError, match="got 'dleta'"):
+    with pytest.raises(ValueError, match="takes delta, got dleta=1"):
         worker.cactus_configure({"dleta": 1})
     assert booster.rule == CactusSafe(0.5)
 

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from cactus_runtime.integrations.vllm.cpu_build import expand, repair_expansion
-from cactus_runtime.integrations.vllm.settings import RULES
 from cactus_theory import Cactus, CactusExact, CactusSafe, SpeculativeSampling
+from cactus_theory.rules.registry import RULES
 from cactus_theory.testing import check_counts, samples_needed
 
 pytestmark = [
@@ -146,7 +146,7 @@ def engine(models, tmp_path_factory, rejection_sampler):
 
 
 def configure(engine, rule):
-    name = next(name for name, kind in RULES.items() if type(rule) is kind)
+    name = next(name for name, entry in RULES.items() if type(rule) is entry.kind)
     (ended,) = engine.collective_rpc(
         "cactus_configure", args=({"delta": rule.delta, "rule": name},)
     )

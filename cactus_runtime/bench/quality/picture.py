@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cactus_runtime.bench.quality.arms import PLAIN, SPECULATIVE
-from cactus_theory._looks import LOOKS
+from cactus_theory.rules.registry import RULES
 
 METRIC = "inst_level_loose_acc"
 _MARKERS = {
@@ -42,7 +42,7 @@ def quality(summary: Mapping[str, Any]) -> Any:
     told = set()
     for arm, found in summary["arms"].items():
         family, _, delta = arm.partition(" ")
-        look = LOOKS["speculative" if family == PLAIN else family]
+        look = RULES["speculative" if family == PLAIN else family]
         value, low, high = (100 * found[METRIC][name] for name in ("value", "low", "high"))
         for side, place in ((left, "block_efficiency"), (right, "total_variation_per_token")):
             side.errorbar(

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from cactus_runtime.integrations.vllm.runners import Drafts, Runner, rebound, runner_of
-from cactus_runtime.integrations.vllm.settings import Budgeted
 from cactus_runtime.integrations.vllm.shift import restore_logits_, shift_logits_
+from cactus_theory.rules import CandidateRule, SpeculativeSampling
 
 _NAMES = ("blocks", "drafted_tokens", "accepted_tokens", "rejected_tokens")
 
@@ -23,12 +23,12 @@ class Booster:
 
     Parameters
     ----------
-    rule : Cactus, CactusExact or CactusSafe
+    rule : CandidateRule
         May be replaced between two steps of the engine; one of budget 0 changes no logit.
 
     Attributes
     ----------
-    rule : Cactus, CactusExact or CactusSafe
+    rule : CandidateRule
 
     Examples
     --------
@@ -37,7 +37,7 @@ class Booster:
     0
     """
 
-    def __init__(self, rule: Budgeted) -> None:
+    def __init__(self, rule: CandidateRule) -> None:
         self.rule = rule
         self.forget()
 
@@ -72,13 +72,14 @@ class Booster:
         def boosted(*args: Any, **kwargs: Any) -> Any:
             bound = signature.bind(*args, **kwargs)
             rule, arguments = self.rule, bound.arguments
-            if rule.delta:  # half precision would round the shift
+            shifts = not is_lossless(rule)
+            if shifts:  # half precision would round the shift
                 arguments["target_logits"] = arguments["target_logits"].float()
             drafts = runner.drafts(arguments)
             if drafts is None:
                 return sample(*args, **kwargs)
             where = drafts.drafted & (drafts.temperature > 0)[drafts.request]
-            if rule.delta:
+            if shifts:
                 old = shift_logits_(drafts.logits, drafts.tokens, where, rule)
                 output = sample(*bound.args, **bound.kwargs)
                 restore_logits_(drafts.logits, drafts.tokens, old)  # log-probabilities read them
@@ -116,3 +117,15 @@ class Booster:
             "acceptance_rate": accepted / (accepted + rejected) if blocks else None,
             "block_efficiency": 1 + accepted / blocks if blocks else None,
         }
+
+
+def is_lossless(rule: CandidateRule) -> bool:
+    """Whether the rule is speculative sampling, by its name or its budget.
+
+    Examples
+    --------
+    >>> from cactus_theory import Cactus
+    >>> is_lossless(SpeculativeSampling()), is_lossless(Cactus(0)), is_lossless(Cactus(0.1))
+    (True, True, False)
+    """
+    return isinstance(rule, SpeculativeSampling) or getattr(rule, "delta", None) == 0

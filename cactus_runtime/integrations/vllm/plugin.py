@@ -139,7 +139,8 @@ class CactusExtension:
         booster = _booster(self)
         if booster is not None:
             rule = booster.rule
-            return {"rule": type(rule).__name__, "delta": rule.delta, **booster.statistics()}
+            parameters = {"rule": type(rule).__name__, "delta": getattr(rule, "delta", None)}
+            return parameters | booster.statistics()
         if getattr(self.model_runner, "rejection_sampler", None) is None:
             return None
         raise RuntimeError(

@@ -5,30 +5,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cactus_theory.rules import Cactus, CactusExact, CactusSafe
+import torch
+
+from cactus_theory.rules import CandidateRule
+from cactus_theory.rules.registry import RULES, rule_from
 
 KEY = "cactus"
-Budgeted = Cactus | CactusExact | CactusSafe
-RULES = {"cactus": Cactus, "exact": CactusExact, "safe": CactusSafe}
+CANDIDATES = [name for name, entry in RULES.items() if entry.has_candidates]
 
 
-def rule_of(settings: Any) -> Budgeted:
-    """The rule that settings describe: ``delta`` in nats and, if given, the name of a ``rule``.
+def rule_of(settings: Any) -> CandidateRule:
+    """The rule that settings describe: the name of a ``rule``, and its parameters.
 
     Parameters
     ----------
     settings : mapping
-        ``delta``, a number of nats >= 0, the budget of one candidate; ``rule``, one of "cactus"
-        (the default), "exact" and "safe".
+        ``rule``, "cactus" if not given, and the parameters of that rule in the registry, such as
+        ``delta``, the budget of one candidate in nats. Only rules with candidates can be made by
+        shifting a logit, and only those that torch evaluates.
 
     Returns
     -------
-    Cactus, CactusExact or CactusSafe
+    CandidateRule
 
     Raises
     ------
     TypeError, ValueError
-        If there are other keys, no delta, an unknown rule, or a delta that is not such a number.
+        If there is no such rule, the rule is of another kind, or its parameters are not these.
 
     Examples
     --------
@@ -37,23 +40,23 @@ def rule_of(settings: Any) -> Budgeted:
     >>> rule_of({"dleta": 0.75})
     Traceback (most recent call last):
     ...
-    ValueError: cactus settings have 'delta' and 'rule' only, got 'dleta'
+    ValueError: rule cactus takes delta, got dleta=0.75
     """
-    if not isinstance(settings, Mapping):
+    if not isinstance(settings, Mapping) or not all(isinstance(key, str) for key in settings):
         raise TypeError(f"cactus settings must be like {{'delta': 0.75}}, got {settings!r}")
-    unknown = [key for key in settings if key not in ("delta", "rule")]
-    if unknown:
-        names = ", ".join(map(repr, unknown))
-        raise ValueError(f"cactus settings have 'delta' and 'rule' only, got {names}")
-    if "delta" not in settings:
-        raise ValueError("cactus settings must have 'delta', a number of nats; 0 is lossless")
-    name = settings.get("rule", "cactus")
-    if not isinstance(name, str) or name not in RULES:
-        raise ValueError(f"rule must be one of {', '.join(map(repr, RULES))}, got {name!r}")
-    return RULES[name](settings["delta"])
+    parameters = dict(settings)
+    name = parameters.pop("rule", "cactus")
+    rule = rule_from(name, **parameters)
+    if not isinstance(rule, CandidateRule):
+        raise ValueError(f"rule must be one with candidates, {', '.join(CANDIDATES)}, got {name!r}")
+    try:
+        rule.boost(torch.full((1,), 0.5, dtype=torch.float64), xp=torch)
+    except TypeError as error:
+        raise ValueError(f"rule must be one that torch evaluates, got {rule}: {error}") from error
+    return rule
 
 
-def configured_rule(config: Any) -> Budgeted | None:
+def configured_rule(config: Any) -> CandidateRule | None:
     """The rule of a vLLM configuration, None if it asks for none.
 
     Parameters
@@ -62,7 +65,7 @@ def configured_rule(config: Any) -> Budgeted | None:
 
     Returns
     -------
-    Cactus, CactusExact, CactusSafe or None
+    CandidateRule or None
 
     Raises
     ------

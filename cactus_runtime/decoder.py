@@ -17,8 +17,11 @@ from cactus_runtime.draft_length import AdaptiveDraft
 from cactus_runtime.loop.batch import BatchDecoding, Stage
 from cactus_runtime.loop.drafting import BatchDrafter, ModelDrafts, NoDrafts, RowDrafts
 from cactus_runtime.loop.row import Row
-from cactus_runtime.models.kv_cache import check_ragged, vocabulary_size
-from cactus_runtime.models.loading import context_length, eos_token_ids, resolve
+from cactus_runtime.models.kv_cache import vocabulary_size
+from cactus_runtime.models.loading import check_together, eos_token_ids, resolve
+from cactus_runtime.models.positions import context_length
+from cactus_runtime.models.probe import probe, probe_ragged
+from cactus_runtime.models.supported import check_ragged, check_supported
 from cactus_runtime.pairs import Pair
 from cactus_runtime.proposal import Drafter
 from cactus_runtime.request import Prompt, Request
@@ -151,10 +154,8 @@ class Decoder:
         return self._start(requests, min(int(batch_size), len(requests)))
 
     def _start(self, requests: Sequence[Request], batch_size: int) -> BatchDecoding:
+        self._check_models(ragged=batch_size > 1)
         rows = [self._row(request) for request in requests]
-        if batch_size > 1:
-            for role, model in self._models.items():
-                check_ragged(model, role)
         longest = max(len(row.ids) + row.request.max_new_tokens for row in rows)
         slots = longest + max(row.draft_limit() for row in rows)
         stage = self._stage(rows=batch_size, slots=slots)
@@ -183,6 +184,18 @@ class Decoder:
     def _models(self) -> dict[str, PreTrainedModel]:
         models = {"target": self.target, "draft": self.draft}
         return {k: model for k, model in models.items() if isinstance(model, PreTrainedModel)}
+
+    def _check_models(self, *, ragged: bool) -> None:
+        """What was checked when they were loaded: they may have been changed since."""
+        models = self._models
+        for role, model in models.items():
+            check_supported(model, role)
+            probe(model, role)
+            if ragged:
+                check_ragged(model, role)
+                probe_ragged(model, role)
+        if len(models) > 1:
+            check_together(**models)
 
     def _row(self, request: Request) -> Row:
         ids = self._encode(request.prompt)

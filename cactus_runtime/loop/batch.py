@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +15,7 @@ from cactus_runtime.loop.drafting import BatchDrafter
 from cactus_runtime.loop.judging import check_finite, judge_rows
 from cactus_runtime.loop.row import Row
 from cactus_runtime.models.device import to_device
+from cactus_runtime.models.fingerprint import fingerprint
 from cactus_runtime.models.static_kv_cache import open_context
 from cactus_runtime.proposal import Drafter
 from cactus_runtime.result.result import DecodeResult
@@ -54,7 +54,7 @@ class Stage:
         self.drafter = drafter
         self.programs = open_programs(self.target, drafter)
         self._rows, self._slots = rows, slots
-        self._models = _as_they_stand(target, draft)
+        self._models = fingerprint(target), fingerprint(draft)
 
     def suits(
         self,
@@ -69,13 +69,7 @@ class Stage:
         The passes of a static context look at all slots.
         """
         fits = rows == self._rows and slots <= self._slots <= 2 * slots + _SPARE_SLOTS
-        return fits and self._models == _as_they_stand(target, draft)
-
-
-def _as_they_stand(*models: Any) -> list[tuple[Any, ...]]:
-    """What caches were made for: these objects, of these types and on these devices."""
-    traits = ("dtype", "device")
-    return [(id(model), *(getattr(model, trait, None) for trait in traits)) for model in models]
+        return fits and self._models == (fingerprint(target), fingerprint(draft))
 
 
 class BatchDecoding(Iterator[tuple[int, Token]]):
@@ -192,7 +186,7 @@ class BatchDecoding(Iterator[tuple[int, Token]]):
 
     def _in_parts(self, rows: Sequence[Row]) -> list[RowJudgement]:
         clock = [time.perf_counter()]
-        counts = [row.draft_limit() for row in rows]
+        counts = [self._target.limited(row.draft_limit(), len(row.ids)) for row in rows]
         uniforms = self._uniforms(rows, max(counts) + 1)
         drafts = self._drafter.propose(rows, counts, uniforms[:, :-1, Purpose.DRAFT])
         clock.append(time.perf_counter())
@@ -236,9 +230,8 @@ class BatchDecoding(Iterator[tuple[int, Token]]):
                 self._active[place] = self._active[last]
                 self._active.pop()
 
-    def _unread(self, rows: Sequence[Row]) -> list[list[int]]:
-        lengths = self._target.lengths
-        return [row.ids[length:] for row, length in zip(rows, lengths, strict=False)]
+    def _unread(self, rows: Sequence[Row]) -> list[Sequence[int]]:
+        return [self._target.unread(i, row.ids) for i, row in enumerate(rows)]
 
     def _uniforms(self, rows: Sequence[Row], count: int) -> torch.Tensor:
         drawn = np.stack([row.uniforms(count) for row in rows])

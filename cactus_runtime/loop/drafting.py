@@ -180,6 +180,10 @@ class ModelDrafts:
         )
 
     def limited(self, rows: Sequence[Row], counts: list[int]) -> list[int]:
+        counts = [
+            self._context.limited(count, len(row.ids))
+            for row, count in zip(rows, counts, strict=True)
+        ]
         if self._own >= self._vocabulary:
             return counts
         return [
@@ -253,13 +257,8 @@ class ModelDrafts:
         self._context.lengths[row] = 0
 
     def _read(self, rows: Sequence[Row]) -> torch.Tensor:
-        lengths = self._context.lengths
-        return self._context.read(
-            [
-                [min(token, self._own - 1) for token in row.ids[lengths[i] :]]
-                for i, row in enumerate(rows)
-            ]
-        )
+        unread = [self._context.unread(i, row.ids) for i, row in enumerate(rows)]
+        return self._context.read([[min(token, self._own - 1) for token in ids] for ids in unread])
 
 
 class RowDrafts:

@@ -7,8 +7,6 @@ own count, and nothing is ever copied, cropped or recomputed.
 
 from __future__ import annotations
 
-import inspect
-import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -18,72 +16,15 @@ from transformers import Cache, PreTrainedModel
 from transformers.cache_utils import CacheLayerMixin
 
 from cactus_runtime.models.device import to_device
+from cactus_runtime.models.positions import check_switches, context_length, switches
+from cactus_runtime.models.supported import cache_argument
 
 _FEW = 8  # logits rows computed in vain for rows that are this much shorter than others
-_MASKABLE = {"sdpa", "eager"}
-_LAYER_TYPES = {"full_attention", "sliding_attention"}
 
 
 def vocabulary_size(model: PreTrainedModel) -> int:
     """Width of the model's logits, padding included."""
     return int(model.config.get_text_config().vocab_size)
-
-
-def check_ragged(model: PreTrainedModel, role: str) -> None:
-    """Raise ValueError if rows of different lengths cannot be read together by `model`."""
-    config: Any = model.config.get_text_config()
-    kinds = set(getattr(config, "layer_types", None) or {"full_attention"})
-    name = type(model).__name__
-    if "position_ids" not in inspect.signature(model.forward).parameters:
-        reason = f"the forward of {name} takes no position_ids"
-    elif config._attn_implementation not in _MASKABLE:
-        reason = (
-            f"its attention {config._attn_implementation!r} takes no mask per row; load it with "
-            "attn_implementation='sdpa'"
-        )
-    elif not kinds <= _LAYER_TYPES:
-        reason = f"{name} has layers of kind {sorted(kinds - _LAYER_TYPES)}"
-    elif "local" in (getattr(config, "attention_layers", None) or ()):
-        reason = f"{name} has layers with a window of their own, the same for all rows"
-    elif getattr(config, "alibi", False):
-        reason = f"{name} biases its attention (ALiBi) by slots, the same for all rows"
-    elif _counts_from_padding(model):
-        reason = f"the positions of {name} do not count from 0"
-    else:
-        return
-    raise ValueError(
-        f"the {role} cannot decode several rows at once, because {reason}; use batch_size=1"
-    )
-
-
-def _counts_from_padding(model: PreTrainedModel) -> bool:
-    """Whether positions begin after a padding index, as RoBERTa's do."""
-    return any(
-        name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None
-        for name, module in model.named_modules()
-    )
-
-
-def _check_frequencies(model: PreTrainedModel, slots: int) -> None:
-    """Raise ValueError where the longest row would change the rotary frequencies of all."""
-    for found in _ropes(model):
-        limit = found.get("original_max_position_embeddings", math.inf)
-        if found["rope_type"] == "longrope" and slots > limit:
-            raise ValueError(
-                f"{type(model).__name__} cannot decode several rows at once beyond {limit} tokens, "
-                f"where its rotary frequencies follow the longest row, and {slots} may be read; "
-                "use batch_size=1, or a shorter prompt and max_new_tokens"
-            )
-
-
-def rope_types(model: PreTrainedModel) -> set[str]:
-    """Kinds of rotary frequencies in the model's layers, by transformers' names."""
-    return {found["rope_type"] for found in _ropes(model)}
-
-
-def _ropes(model: PreTrainedModel) -> list[dict[str, Any]]:
-    rope = getattr(model.config.get_text_config(), "rope_parameters", None) or {}
-    return [found for found in ((rope,) if "rope_type" in rope else rope.values()) if found]
 
 
 class NonFiniteLogitsError(RuntimeError):
@@ -124,11 +65,11 @@ class Context:
         self.lengths = [0] * rows
         slots += _FEW  # that much a short row is padded, beside one that reads more
         if rows > 1:
-            _check_frequencies(model, slots)
+            check_switches(model, slots)
         self._window = _Window(rows, slots)
         self._cache = Cache(layer_class_to_replicate=partial(_Layer, self._window))  # type: ignore[arg-type]
-        parameters = inspect.signature(model.forward).parameters
-        self._cache_argument = "cache" if "cache" in parameters else "past_key_values"
+        self._cache_argument = cache_argument(model) or "past_key_values"
+        self._switches = switches(model)
 
     def read(
         self, ids: Sequence[Sequence[int]], drafts: torch.Tensor | None = None, *, first: int = 0
@@ -169,6 +110,17 @@ class Context:
             self.lengths[first + i] += count + k
         return logits
 
+    def unread(self, row: int, ids: Sequence[int]) -> Sequence[int]:
+        """What of a row's ids is to be read yet: all, where they outgrow the frequencies held."""
+        held = self.lengths[row]
+        if any(held <= limit < len(ids) for limit in self._switches):
+            held = self.lengths[row] = 0
+        return ids[held:]
+
+    def limited(self, drafts: int, length: int) -> int:
+        """How many of so many drafts can be read after `length` ids at one set of frequencies."""
+        return min([drafts, *(limit - length for limit in self._switches if length <= limit)])
+
     def extend(self, tokens: torch.Tensor) -> torch.Tensor:
         """Read one more token, shape (rows,), of the first rows; logits of shape (rows, 1, V)."""
         logits = self._forward(tokens.unsqueeze(1), 0, keep=1)
@@ -196,7 +148,7 @@ class Context:
     def _forward(self, tokens: torch.Tensor, first: int, keep: int) -> torch.Tensor:
         rows, count = tokens.shape
         lengths = self.lengths[first : first + rows]
-        limit = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        limit = context_length(self.model)
         overrun = limit is not None and max(lengths) + count > limit
         if min(lengths) == max(lengths) and not overrun:
             self._window.open_aligned(first, rows, lengths[0], count)
@@ -256,7 +208,7 @@ class Context:
             mask = {"full_attention": full, "sliding_attention": sliding}
         elif not kinds and reach:
             mask = sliding
-        limit = getattr(config, "max_position_embeddings", None)
+        limit = context_length(self.model)
         return {  # beyond the limit there are only tokens that are read in vain
             "position_ids": positions if limit is None else positions.clamp(max=limit - 1),
             "attention_mask": mask,

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import numbers
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub import get_hf_file_metadata, hf_hub_url
+from huggingface_hub.errors import FileMetadataError, HfHubHTTPError, HFValidationError
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -17,10 +20,13 @@ from transformers import (
 
 from cactus_runtime.models.damaged import DAMAGED, pointer_in, why_unreadable
 from cactus_runtime.models.kv_cache import vocabulary_size
+from cactus_runtime.models.probe import probe
 from cactus_runtime.models.quiet import no_progress_bars
+from cactus_runtime.models.supported import check_supported
 from cactus_runtime.pairs import PAIRS, Pair, load_pair
 from cactus_runtime.proposal import Drafter
 
+_PATIENCE = 5.0  # seconds for the hub's first answer
 _PADDING = 1024  # vocabularies are padded by less than this, to a round number
 
 
@@ -55,17 +61,23 @@ def resolve(
     if draft is None or (isinstance(draft, Drafter) and not isinstance(draft, PreTrainedModel)):
         return model, draft, tokenizer
     draft_model, draft_tokenizer = _load("draft", draft, device)
-    _check_same_tokenizer(model, draft_model, tokenizer, draft_tokenizer)
-    if draft_model.device != model.device:
-        raise ValueError(
-            f"draft must be on the target's device {model.device}, got {draft_model.device}"
-        )
+    _check_same_tokenizer(tokenizer, draft_tokenizer)
+    check_together(model, draft_model)
     return model, draft_model, tokenizer
 
 
-def context_length(model: PreTrainedModel) -> int | None:
-    """Number of positions the model was made for, if its configuration tells."""
-    return getattr(model.config.get_text_config(), "max_position_embeddings", None)
+def check_together(target: PreTrainedModel, draft: PreTrainedModel) -> None:
+    """Raise ValueError if two models differ in device, or in width by more than padding."""
+    widths = vocabulary_size(target), vocabulary_size(draft)
+    if abs(widths[0] - widths[1]) >= _PADDING:
+        raise ValueError(
+            f"target and draft must share a tokenizer, but their vocabularies are {widths[0]} "
+            f"and {widths[1]} wide, more apart than padding explains"
+        )
+    if draft.device != target.device:
+        raise ValueError(
+            f"draft must be on the target's device {target.device}, got {draft.device}"
+        )
 
 
 def eos_token_ids(
@@ -91,43 +103,76 @@ def eos_token_ids(
 def _load(
     role: str, model: Any, device: str | torch.device | None
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase | None]:
+    model = _within_adapters(role, model)
     if isinstance(model, PreTrainedModel):
-        _check_causal(role, model)
-        _check_rewindable(role, model)
-        if model.training:
-            raise ValueError(f"{role} must be in evaluation mode: call its .eval() first")
+        check_supported(model, role)
         if device is not None and torch.device(device) != model.device:
             raise ValueError(f"{role} is on {model.device}, not on device={str(device)!r}")
+        probe(model, role)
         return model, None
     if not isinstance(model, (str, Path)):
         wanted = "a name, a folder, a loaded model" + (
             " or a bundled pair" if role == "target" else " or an object with a propose method"
         )
         raise TypeError(f"{role} must be {wanted}, got {type(model).__name__}")
+    loaded, tokenizer = _from_name(role, str(model))
+    loaded = loaded.to(torch.device(device or "cpu")).eval()
+    check_supported(loaded, role)
+    probe(loaded, role)
+    return loaded, tokenizer
+
+
+def _from_name(role: str, name: str) -> tuple[Any, PreTrainedTokenizerBase]:
+    """A model with all its weights, and its tokenizer, from a folder or the hub."""
+    options = {"local_files_only": not Path(name).is_dir() and not _hub_answers(name)}
     with no_progress_bars():
         try:
-            loaded: Any = AutoModelForCausalLM.from_pretrained(str(model), dtype="auto")
-            tokenizer = AutoTokenizer.from_pretrained(str(model))
+            loaded, told = AutoModelForCausalLM.from_pretrained(
+                name, dtype="auto", output_loading_info=True, **options
+            )
+            tokenizer = AutoTokenizer.from_pretrained(name, **options)
         except DAMAGED as error:
-            raise ModelNotFoundError(why_unreadable(role, model, error)) from error
+            raise ModelNotFoundError(why_unreadable(role, name, error)) from error
         except (OSError, ValueError) as error:
-            if pointer_in(model):
-                raise ModelNotFoundError(why_unreadable(role, model, error)) from error
+            if pointer_in(name):
+                raise ModelNotFoundError(why_unreadable(role, name, error)) from error
             raise ModelNotFoundError(
-                f"{role}={str(model)!r} is not a bundled pair ({', '.join(PAIRS)}), nor a model "
+                f"{role}={name!r} is not a bundled pair ({', '.join(PAIRS)}), nor a model "
                 f"folder with its tokenizer, nor to be had from the hub: {_first_line(error)}"
             ) from error
-    _check_causal(role, loaded)
-    _check_rewindable(role, loaded)
-    return loaded.to(torch.device(device or "cpu")).eval(), tokenizer
-
-
-def _check_causal(role: str, model: PreTrainedModel) -> None:
-    if model.config.is_encoder_decoder or not model.can_generate():
+    missing = sorted(told["missing_keys"])
+    if missing:
         raise ValueError(
-            f"{role} must be a causal language model, one that transformers can generate with, "
-            f"got {type(model).__name__}"
+            f"{role}={name!r} must have all weights of {type(loaded).__name__}, but its checkpoint "
+            f"lacks {len(missing)}, {missing[0]} among them, which would be random; use a "
+            "checkpoint of a causal language model that was saved whole"
         )
+    return loaded, tokenizer
+
+
+def _hub_answers(name: str) -> bool:
+    """Whether the hub can be asked for a model at all: from_pretrained would retry for long."""
+    try:
+        get_hf_file_metadata(hf_hub_url(name, "config.json"), timeout=_PATIENCE)
+    except (HfHubHTTPError, HFValidationError, FileMetadataError):
+        return True  # it says no, which from_pretrained explains
+    except Exception:  # of whichever library makes the connection
+        return False
+    return True
+
+
+def _within_adapters(role: str, model: Any) -> Any:
+    """The model inside a PEFT model, if decoding it is decoding with the adapters."""
+    peft = sys.modules.get("peft")
+    if peft is None or not isinstance(model, peft.PeftModel):
+        return model
+    if model.active_peft_config.is_prompt_learning:
+        raise TypeError(
+            f"{role} must compute its logits from token ids alone, but this {type(model).__name__} "
+            f"puts a learned prompt ({model.active_peft_config.peft_type.value}) before them; use "
+            "an adapter of weights, such as LoRA"
+        )
+    return model.get_base_model()  # its layers hold the adapters, switched as they are
 
 
 def _check_device(device: str | torch.device | None) -> None:
@@ -139,28 +184,17 @@ def _check_device(device: str | torch.device | None) -> None:
         raise ValueError(f"device={str(device)!r} needs a CUDA device, and torch finds none")
 
 
-def _check_rewindable(role: str, model: PreTrainedModel) -> None:
-    if getattr(model, "_is_stateful", False):
+def _check_same_tokenizer(
+    tokenizer: PreTrainedTokenizerBase | None, draft_tokenizer: PreTrainedTokenizerBase | None
+) -> None:
+    if tokenizer is None or draft_tokenizer is None:
+        return
+    ours, theirs = tokenizer.get_vocab(), draft_tokenizer.get_vocab()
+    wrong = sum(ours.get(token) != index for token, index in theirs.items())
+    if wrong:
         raise ValueError(
-            f"{role} must be a model whose cache can be rewound, but {type(model).__name__} "
-            "carries a recurrent state"
-        )
-
-
-def _check_same_tokenizer(target, draft, tokenizer, draft_tokenizer) -> None:
-    if tokenizer is not None and draft_tokenizer is not None:
-        ours, theirs = tokenizer.get_vocab(), draft_tokenizer.get_vocab()
-        wrong = sum(ours.get(token) != index for token, index in theirs.items())
-        if wrong:
-            raise ValueError(
-                "target and draft must share a tokenizer, but "
-                f"{wrong} of the draft's {len(theirs)} tokens are not the target's"
-            )
-    widths = vocabulary_size(target), vocabulary_size(draft)
-    if abs(widths[0] - widths[1]) >= _PADDING:
-        raise ValueError(
-            f"target and draft must share a tokenizer, but their vocabularies are {widths[0]} "
-            f"and {widths[1]} wide, more apart than padding explains"
+            "target and draft must share a tokenizer, but "
+            f"{wrong} of the draft's {len(theirs)} tokens are not the target's"
         )
 
 

@@ -9,10 +9,11 @@ from transformers import PreTrainedModel
 
 from cactus_runtime.models.cuda_graphs import Recorder
 from cactus_runtime.models.device import fill
-from cactus_runtime.models.kv_cache import Context, check_ragged, rope_types
+from cactus_runtime.models.kv_cache import Context
+from cactus_runtime.models.positions import follow_length
+from cactus_runtime.models.supported import check_ragged
 
 _SHORT = 32  # tokens; longer passes read prompts, and hardly repeat
-_BY_LONGEST = {"dynamic", "longrope"}  # rotary frequencies follow the last position that is read
 
 
 class StaticContext(Context):
@@ -44,7 +45,7 @@ class StaticContext(Context):
 
 def open_context(model: PreTrainedModel, *, rows: int, slots: int) -> Context:
     """A static context on a CUDA device, if the model can be read in one."""
-    if model.device.type == "cuda" and _BY_LONGEST.isdisjoint(rope_types(model)):
+    if model.device.type == "cuda" and not follow_length(model):
         try:
             check_ragged(model, "model")
         except ValueError:

@@ -14,7 +14,8 @@ import torch
 import transformers
 
 from cactus_runtime import Decoder, Request
-from cactus_runtime.models.kv_cache import Context, check_ragged
+from cactus_runtime.models.kv_cache import Context
+from cactus_runtime.models.supported import check_ragged
 
 CLOSE = 2e-5
 VOCABULARY, LIMIT = 11, 64

@@ -68,7 +68,13 @@ _NOT_OURS = {  # of a generation configuration: values that ask for nothing, and
     "output_attentions": ((False,), "they are not kept"),
     "output_hidden_states": ((False,), "they are not kept"),
 }
+_DROPPED = {  # arguments that `generate` keeps to itself, and what to do instead
+    "assistant_model": "pass it as draft_model",
+    "streamer": "bind it: custom_generate=functools.partial(cactus_generate, streamer=...)",
+    "synced_gpus": "rows of several processes do not keep step",
+}
 _READ = {"attention_mask", "position_ids", "cache", "past_key_values"}
+_INPUT_METHODS = ("prepare_inputs_for_generation", "_prepare_model_inputs")
 _MOOT = {"use_cache", "logits_to_keep"}  # set by `generate` for the loop that is not run
 _WARPERS = (  # those of SamplingParams, in its order, which is theirs
     (TemperatureLogitsWarper, "temperature"),
@@ -184,31 +190,42 @@ def cactus_generate(
     >>> output.sequences.shape[0], len(output.results[0].tokens), output.results[0].kl_bound >= 0
     (1, 8, True)
     """
-    _check_nothing_dropped()
-    _check_served(model, generation_config, logits_processor, model_kwargs)
-    prompts = _prompts(input_ids, **{name: model_kwargs.get(name) for name in _READ})
-    if streamer is not None and len(prompts) > 1:
-        raise ValueError(f"streamer must be None for more than one row, got {len(prompts)} rows")
-    criteria = [*stopping_criteria, *_stop_string_criteria(stop_strings, tokenizer)]
-    eos_token_ids, max_length, others = _split_criteria(criteria, generation_config)
-    pad = _pad_token(generation_config, needed=len(prompts) > 1 and bool(eos_token_ids or others))
-    sampling, processors = _split_processors(logits_processor, sample=generation_config.do_sample)
-    asked = Request(
-        prompts[0],
-        rule=rule,
-        num_draft_tokens=num_draft_tokens,
-        sampling=sampling,
-        max_new_tokens=max_length - input_ids.shape[1],
-        seed=int(torch.randint(2**63 - 1, ())) if seed is None else seed,
-        eos_token_id=eos_token_ids,
-        max_total_variation=max_total_variation,
-        max_kl=max_kl,
-    )
-    requests = _rows(asked, prompts, input_ids, processors, others)
-    decoder = Decoder(model, draft=draft_model, tokenizer=tokenizer)
-    together = len(requests) if batch_size is None else batch_size
-    decoding = decoder.batch(requests, batch_size=together)
-    _stream(decoding, input_ids, streamer)
+    dropped = _dropped()
+    try:
+        _check_nothing_dropped(dropped)
+        _check_served(model, generation_config, logits_processor, model_kwargs)
+        prompts = _prompts(input_ids, **{name: model_kwargs.get(name) for name in _READ})
+        if streamer is not None and len(prompts) > 1:
+            raise ValueError(
+                f"streamer must be None for more than one row, got {len(prompts)} rows"
+            )
+        criteria = [*stopping_criteria, *_stop_string_criteria(stop_strings, tokenizer)]
+        eos_token_ids, max_length, others = _split_criteria(criteria, generation_config)
+        ends_apart = len(prompts) > 1 and bool(eos_token_ids or others)
+        pad = _pad_token(generation_config, needed=ends_apart)
+        sampling, processors = _split_processors(
+            logits_processor, sample=generation_config.do_sample
+        )
+        asked = Request(
+            prompts[0],
+            rule=rule,
+            num_draft_tokens=num_draft_tokens,
+            sampling=sampling,
+            max_new_tokens=max_length - input_ids.shape[1],
+            seed=int(torch.randint(2**63 - 1, ())) if seed is None else seed,
+            eos_token_id=eos_token_ids,
+            max_total_variation=max_total_variation,
+            max_kl=max_kl,
+        )
+        requests = _rows(asked, prompts, input_ids, processors, others)
+        decoder = Decoder(model, draft=draft_model, tokenizer=tokenizer)
+        together = len(requests) if batch_size is None else batch_size
+        decoding = decoder.batch(requests, batch_size=together)
+        _stream(decoding, input_ids, streamer)
+    finally:  # or whoever reads from a streamer in another thread waits for ever
+        for one in (streamer, dropped.get("streamer")):
+            if one is not None:
+                one.end()
     results = decoding.results
     sequences: Any = _sequences(input_ids, [result.tokens for result in results], pad)
     if not generation_config.return_dict_in_generate:
@@ -260,27 +277,24 @@ class _RowProcessor(LogitsProcessor):
         return given
 
 
-def _check_nothing_dropped() -> None:
-    """Raise ValueError for what `generate` was given and has not passed on.
+def _dropped() -> dict[str, Any]:
+    """What `generate` was given and has not passed on, without a word.
 
-    It does so without a word, and a streamer would then wait for its end for ever: its frame is
-    the only place to find out.
+    Its frame is the only place to find out.
     """
     frame: Any = inspect.currentframe()
     caller = frame.f_back.f_back
     if caller is None or caller.f_code.co_name != "generate":
-        return
-    instead = {
-        "assistant_model": "pass it as draft_model",
-        "streamer": "bind it: custom_generate=functools.partial(cactus_generate, streamer=...)",
-        "synced_gpus": "rows of several processes do not keep step",
-    }
-    for name, advice in instead.items():
-        value = caller.f_locals.get(name)
-        if value is not None and value is not False:
-            raise ValueError(
-                f"{name} does not reach cactus_generate, got {type(value).__name__}; {advice}"
-            )
+        return {}
+    given = {name: caller.f_locals.get(name) for name in _DROPPED}
+    return {name: value for name, value in given.items() if value not in (None, False)}
+
+
+def _check_nothing_dropped(dropped: dict[str, Any]) -> None:
+    for name, value in dropped.items():
+        raise ValueError(
+            f"{name} does not reach cactus_generate, got {type(value).__name__}; {_DROPPED[name]}"
+        )
 
 
 def _check_served(
@@ -291,6 +305,7 @@ def _check_served(
 ) -> None:
     if model.config.is_encoder_decoder:
         raise ValueError(f"model must be a decoder alone, got {type(model).__name__}")
+    _check_inputs_unchanged(model)
     for name, (neutral, why) in _NOT_OURS.items():
         value = getattr(config, name, None)
         if value is not None and value not in neutral:
@@ -303,6 +318,19 @@ def _check_served(
     for name, value in model_kwargs.items():
         if name not in _READ | _MOOT and value is not None:
             raise TypeError(f"cactus_generate takes no {name}, got {type(value).__name__}")
+
+
+def _check_inputs_unchanged(model: PreTrainedModel) -> None:
+    """Raise ValueError where a wrapper has `generate` read other inputs than the token ids."""
+    for name in _INPUT_METHODS:
+        own = getattr(type(model), name, None)
+        if name in vars(model) and getattr(vars(model)[name], "__func__", None) is not own:
+            wrapper = type(getattr(vars(model)[name], "__self__", vars(model)[name])).__name__
+            raise ValueError(
+                f"model must read its token ids alone, but its {name} was replaced by a "
+                f"{wrapper}'s (as PEFT does to put a learned prompt before them); use the model "
+                "without it, or adapters of weights, such as LoRA"
+            )
 
 
 def _prompts(
@@ -409,17 +437,12 @@ def _plain(warper: Any) -> bool:
 def _stream(
     decoding: BatchDecoding, input_ids: torch.Tensor, streamer: BaseStreamer | None
 ) -> None:
-    """Decode to the end; Ctrl-C is passed on, and a streamer is ended whatever happens."""
-    if streamer is None:
-        for _ in decoding:
-            pass
-        return
-    try:
+    """Decode to the end; Ctrl-C is passed on."""
+    if streamer is not None:
         streamer.put(input_ids.cpu())
-        for _, token in decoding:
+    for _, token in decoding:
+        if streamer is not None:
             streamer.put(torch.tensor([token.id]))
-    finally:
-        streamer.end()
 
 
 def _sequences(input_ids: torch.Tensor, texts: Sequence[Sequence[int]], pad: int) -> torch.Tensor:

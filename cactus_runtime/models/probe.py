@@ -146,8 +146,8 @@ class _Texts:
         plain = _plain_ids(model)
         count = min(_COUNT, context_length(model) or _COUNT, *switches(model)[:1])
         text = (plain * _COUNT)[:count]
-        other = [*text[:_CHANGED], plain[_CHANGED - 1 if len(plain) > 1 else 0]]
-        self.ids = [text, [*other, *text[_CHANGED + 1 :]][:count]]
+        other = next((token for token in plain if token != text[_CHANGED % count]), text[0])
+        self.ids = [text, [other if i == _CHANGED else token for i, token in enumerate(text)]]
         self.logits = [_uncached(model, ids) for ids in self.ids]
         self._eps = _coarsest(model, self.logits[0])
         self.comparable = count > _CHANGED + 1 and not any(x.isnan().any() for x in self.logits)

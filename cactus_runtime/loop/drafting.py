@@ -281,8 +281,12 @@ class RowDrafts:
             proposal = Proposal(torch.zeros(0, dtype=torch.int64))
             if count:
                 ids = torch.tensor([row.ids], device=self._device)
-                proposal = self._drafter.propose(ids, count, own[:count])
-                _check_proposal(proposal, count, self._vocabulary)
+                try:
+                    proposal = self._drafter.propose(ids, count, own[:count])
+                    _check_proposal(proposal, count, self._vocabulary)
+                except Exception as error:
+                    error.add_note(f"This was raised at the draft for request {row.index}.")
+                    raise
             proposals.append(proposal)
         found = [len(proposal.tokens) for proposal in proposals]
         tokens = torch.zeros(len(rows), max(found), dtype=torch.int64, device=self._device)

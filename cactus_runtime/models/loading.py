@@ -9,8 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import get_hf_file_metadata, hf_hub_url
-from huggingface_hub.errors import FileMetadataError, HfHubHTTPError, HFValidationError
+from huggingface_hub import get_hf_file_metadata, hf_hub_url, snapshot_download
+from huggingface_hub.errors import (
+    FileMetadataError,
+    HfHubHTTPError,
+    HFValidationError,
+    LocalEntryNotFoundError,
+)
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -124,13 +129,13 @@ def _load(
 
 def _from_name(role: str, name: str) -> tuple[Any, PreTrainedTokenizerBase]:
     """A model with all its weights, and its tokenizer, from a folder or the hub."""
-    options = {"local_files_only": not Path(name).is_dir() and not _hub_answers(name)}
     with no_progress_bars():
         try:
+            place = name if Path(name).is_dir() or _hub_answers(name) else _cached(name)
             loaded, told = AutoModelForCausalLM.from_pretrained(
-                name, dtype="auto", output_loading_info=True, **options
+                place, dtype="auto", output_loading_info=True
             )
-            tokenizer = AutoTokenizer.from_pretrained(name, **options)
+            tokenizer = AutoTokenizer.from_pretrained(place)
         except DAMAGED as error:
             raise ModelNotFoundError(why_unreadable(role, name, error)) from error
         except (OSError, ValueError) as error:
@@ -161,18 +166,31 @@ def _hub_answers(name: str) -> bool:
     return True
 
 
+def _cached(name: str) -> str:
+    """The folder to which a model was downloaded before."""
+    try:
+        return snapshot_download(name, local_files_only=True)
+    except LocalEntryNotFoundError as error:
+        raise OSError("it does not answer, and no copy was downloaded before") from error
+
+
 def _within_adapters(role: str, model: Any) -> Any:
     """The model inside a PEFT model, if decoding it is decoding with the adapters."""
     peft = sys.modules.get("peft")
     if peft is None or not isinstance(model, peft.PeftModel):
         return model
-    if model.active_peft_config.is_prompt_learning:
-        raise TypeError(
-            f"{role} must compute its logits from token ids alone, but this {type(model).__name__} "
-            f"puts a learned prompt ({model.active_peft_config.peft_type.value}) before them; use "
-            "an adapter of weights, such as LoRA"
-        )
-    return model.get_base_model()  # its layers hold the adapters, switched as they are
+    config = model.active_peft_config
+    kind = config.peft_type.value
+    if config.is_prompt_learning:
+        reason = f"puts a learned prompt ({kind}) before them"
+    elif kind == "XLORA" or getattr(config, "alora_invocation_tokens", None):
+        reason = f"switches adapters ({kind}) by what it reads"
+    else:
+        return model.get_base_model()  # its layers hold the adapters, switched as they are
+    raise TypeError(
+        f"{role} must compute its logits from token ids alone, but this {type(model).__name__} "
+        f"{reason}; use an adapter of weights, such as LoRA"
+    )
 
 
 def _check_device(device: str | torch.device | None) -> None:

@@ -500,6 +500,21 @@ def test_what_cannot_be_served_is_named(name):
         generate(PAIR[0], [[1, 2, 3], [4, 5, 6]], **options)
 
 
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_a_streamer_is_ended_by_whatever_is_refused(name):
+    """Where a reader in another thread waited for ever."""
+    options, _ = REFUSED[name]
+    recorder = Recorder()
+    bound = {"custom_generate": partial(cactus_generate, streamer=recorder)}
+    if name == "a loose streamer":
+        bound = {"streamer": recorder}
+    options = {"max_new_tokens": 4, "draft_model": PAIR[1], **options, **bound}
+    with pytest.raises(ValueError, match=r"\w"):
+        generate(PAIR[0], [[1, 2, 3], [4, 5, 6]], **options)
+    # what `generate` itself refuses never reaches us, nor its streamer
+    assert recorder.events.count("end") == (name != "typing error")
+
+
 def test_a_processor_with_a_state_is_refused():
     from transformers.generation import UnbatchedClassifierFreeGuidanceLogitsProcessor
 

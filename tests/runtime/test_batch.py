@@ -307,3 +307,33 @@ def test_the_explanation_would_not_pass_for_another_seed(real):
         at = first_difference(solo, other)
         start = block_start(solo, at)
         assert nearness(decoder, request, solo.tokens, at, start) > GAP
+
+
+class FailsAt:
+    """A drafter that raises, or answers wrongly, where a row holds a certain token."""
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    def propose(self, ids, count, uniforms):
+        if 5 in ids[0, :1]:
+            return self.answer()
+        return Proposal(ids[0, :1])
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [(lambda: 1 / 0, ZeroDivisionError), (lambda: None, TypeError)],
+    ids=["raises", "no proposal"],
+)
+def test_a_drafter_that_fails_is_told_with_its_request_and_the_rest_is_kept(
+    random_model, answer, error
+):
+    requests = [Request([first, 2], max_new_tokens=6, seed=1) for first in (1, 2, 5, 3)]
+    batch = Decoder(random_model(0), draft=FailsAt(answer)).batch(requests, batch_size=2)
+    with pytest.raises(error) as caught:
+        batch.finish()
+    assert caught.value.__notes__ == ["This was raised at the draft for request 2."]
+    lengths = [len(result.tokens) for result in batch.results]
+    assert max(lengths[:2]) == 6
+    assert lengths[2:] == [0, 0]

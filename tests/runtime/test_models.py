@@ -1,14 +1,22 @@
 """Names to models, and pairs that do not belong together."""
 
+import os
 import subprocess
 import sys
 
+import accelerate
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
-from transformers import MambaConfig, MambaForCausalLM, PreTrainedTokenizerFast
+from transformers import (
+    LlamaForCausalLM,
+    MambaConfig,
+    MambaForCausalLM,
+    PreTrainedTokenizerFast,
+)
 
 from cactus_runtime import Decoder, ModelNotFoundError, Request, load_pair
 from cactus_runtime.models.loading import eos_token_ids
@@ -78,6 +86,80 @@ def test_a_model_with_a_recurrent_state_is_refused():
     config = MambaConfig(vocab_size=7, hidden_size=8, num_hidden_layers=1, state_size=4)
     with pytest.raises(ValueError, match="target must be a model whose cache can be rewound"):
         Decoder(MambaForCausalLM(config).eval())
+
+
+def test_a_checkpoint_that_lacks_weights_is_refused_by_name(tmp_path, random_model):
+    """They were random, of which only transformers' own report told."""
+    folder = save(tmp_path, random_model(0), WORDS)
+    weights = load_file(tmp_path / "model.safetensors")
+    del weights["lm_head.weight"]
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    words = r"target='.*' must have all weights of LlamaForCausalLM, .* lacks 1, lm_head.weight"
+    with pytest.raises(ValueError, match=words):
+        Decoder(folder)
+
+
+def test_a_body_without_a_head_is_refused_and_a_tied_head_is_not_missed(tmp_path, random_model):
+    folder = save(tmp_path, random_model(0), WORDS)
+    random_model(0).model.save_pretrained(tmp_path)  # of class LlamaModel
+    with pytest.raises(ValueError, match=r"target='.*' must have all weights .* lm_head.weight"):
+        Decoder(folder)
+    config = random_model(0).config
+    config.tie_word_embeddings = True
+    LlamaForCausalLM(config).save_pretrained(tmp_path)
+    Decoder(folder)
+
+
+def test_weights_that_nobody_asked_for_are_no_fault(tmp_path, random_model):
+    """Of another task's head, or of layers that predict further ahead."""
+    folder = save(tmp_path, random_model(0), WORDS)
+    weights = load_file(tmp_path / "model.safetensors")
+    weights["score.weight"] = torch.zeros(2, 16)
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    Decoder(folder)
+
+
+def test_weights_of_another_shape_or_of_no_format_are_a_sentence(tmp_path, random_model):
+    folder = save(tmp_path, random_model(0), WORDS)
+    weights = load_file(tmp_path / "model.safetensors")
+    weights["lm_head.weight"] = torch.zeros(9, 16)
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=r"target='.*' must have weights that fit its config"):
+        Decoder(folder)
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n"
+    (tmp_path / "model.safetensors").write_text(pointer)
+    with pytest.raises(ValueError, match=r"target='.*' must have weights that fit its config"):
+        Decoder(folder)
+
+
+@pytest.mark.parametrize("role", ["target", "draft"])
+def test_offloaded_weights_are_refused_by_that_name(random_model, role):
+    offloaded = accelerate.cpu_offload(random_model(0))
+    models = {"target": random_model(1), "draft": None, role: offloaded.eval()}
+    with pytest.raises(ValueError, match=f"{role} must be in memory, .* are offloaded .*load it"):
+        Decoder(models["target"], draft=models["draft"])
+
+
+OFFLINE = """
+from cactus_runtime import Decoder, ModelNotFoundError
+try:
+    Decoder("no-such/model")
+except ModelNotFoundError as error:
+    print(error)
+"""
+
+
+def test_an_unknown_name_is_told_without_retries_where_nobody_answers():
+    """For 23 seconds the hub was asked again and again."""
+    nowhere = {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": "http://127.0.0.1:9"}
+    run = subprocess.run(
+        [sys.executable, "-c", OFFLINE],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **nowhere},
+    )
+    assert "'no-such/model' is not a bundled pair" in run.stdout
+    assert "Retry" not in run.stderr
 
 
 def test_a_loaded_model_is_not_moved_behind_the_caller_s_back(random_model):

@@ -4,6 +4,7 @@ import gc
 import weakref
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -69,6 +70,60 @@ def test_another_model_put_in_a_decoder_decodes(random_model):
     found = decoder.stream(request(1)).finish()
     assert found.tokens == Decoder(random_model(5)).stream(request(1)).finish().tokens
     assert not found.verdicts
+
+
+@pytest.mark.parametrize("role", ["target", "draft"])
+def test_a_model_resized_between_two_texts_decodes_as_in_a_decoder_of_its_own(random_model, role):
+    """Where an error about broadcasting was raised."""
+    models = {"target": random_model(0), "draft": random_model(1)}
+    decoder = Decoder(models["target"], draft=models["draft"])
+    decoder.stream(request(1)).finish()
+    for width in (12, 5):
+        models[role].resize_token_embeddings(width, mean_resizing=False)
+        found = decoder.stream(request(1)).finish().tokens
+        fresh = Decoder(models["target"], draft=models["draft"])
+        assert found == fresh.stream(request(1)).finish().tokens
+
+
+def test_a_model_changed_between_two_texts_is_checked_again(random_model):
+    target, draft = random_model(0), random_model(1)
+    decoder = Decoder(target, draft=draft)
+    decoder.stream(request(1)).finish()
+    draft.train()
+    with pytest.raises(ValueError, match="draft must be in evaluation mode"):
+        decoder.stream(request(1))
+    draft.eval().resize_token_embeddings(2000, mean_resizing=False)
+    with pytest.raises(ValueError, match="vocabularies are 7 and 2000 wide"):
+        decoder.stream(request(1))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda model: model.double(),
+        lambda model: model.resize_token_embeddings(9, mean_resizing=False),
+        lambda model: model.lm_head.register_parameter("bias", torch.nn.Parameter(torch.ones(7))),
+        lambda model: setattr(model, "lm_head", torch.nn.Linear(16, 7, bias=False)),
+        lambda model: model.set_attn_implementation("eager"),
+    ],
+    ids=["type", "size", "one more weight", "another head", "attention"],
+)
+def test_caches_are_not_kept_for_a_model_that_was_changed(random_model, opened, change):
+    target = random_model(0)
+    decoder = Decoder(target)
+    decoder.stream(request(1)).finish()
+    change(target)
+    decoder.stream(request(1)).finish()
+    assert len(opened) == 2
+
+
+def test_weights_trained_on_in_place_are_those_that_decode(random_model, opened):
+    target = random_model(0)
+    decoder = Decoder(target)
+    decoder.stream(request(1)).finish()
+    target.load_state_dict(random_model(5).state_dict())
+    found = decoder.stream(request(1)).finish().tokens
+    assert found == Decoder(random_model(5)).stream(request(1)).finish().tokens
 
 
 def test_texts_under_way_at_once_do_not_share_caches(random_pair, opened):

@@ -96,7 +96,7 @@ def _run_all(chosen: Iterable[claims.Claim], *, quiet: bool) -> list[claims.Run]
                 flush=True,
             )
             if not done.as_expected:
-                print(f"{'':<30} {done.finding.note}")
+                print(f"{'':<30} {done.note}")
     return runs
 
 
@@ -105,8 +105,8 @@ def _summary(runs: Sequence[claims.Run], surprises: Sequence[claims.Run]) -> Non
     for done in runs:
         counts[done.verdict] = counts.get(done.verdict, 0) + 1
     total = sum(done.seconds for done in runs)
-    told = ", ".join(f"{number} {verdict}" for verdict, number in counts.items())
-    print(f"\n{len(runs)} claims in {total:.1f} s: {told}")
+    verdicts = ", ".join(f"{number} {verdict}" for verdict, number in counts.items())
+    print(f"\n{len(runs)} claims in {total:.1f} s: {verdicts}")
     print(f"{len(surprises)} unexpected" if surprises else "every verdict as expected")
 
 
@@ -114,29 +114,36 @@ def _record(done: claims.Run) -> dict[str, Any]:
     item = done.claim
     return {
         "name": item.name,
-        "theorem": item.theorem,
+        "source": item.source,
         "statement": item.statement,
         "kind": item.kind,
         "verdict": done.verdict,
         "expected": item.expected,
-        "note": done.finding.note,
+        "note": done.note,
         "seconds": round(done.seconds, 3),
+        "steps": [
+            {"says": step.says, "kind": step.kind, "outcome": found.outcome}
+            for step, found in done.results
+        ],
     }
 
 
 def _explain(item: claims.Claim) -> int:
     done = claims.run(item)
-    size = sum(len(json.dumps(part)) for part in done.finding.certificates)
+    size = sum(len(json.dumps(part)) for part in done.certificates)
     rows = [
-        ("claim", f"{item.name} ({item.theorem})"),
+        ("claim", f"{item.name} ({item.source})"),
         ("statement", item.statement),
         ("TeX", item.tex),
-        ("kind", f"{item.kind}: {claims.KINDS[item.kind]}"),
-        *[("assumes", text) for text in item.assumes],
-        *[("depends on", name) for name in item.depends],
+    ]
+    for number, (step, found) in enumerate(done.results, start=1):
+        rows += [(f"step {number}", f"{step.says} [{step.kind}: {found.outcome}]")]
+        rows += [("", text) for text in (step.tex, found.note) if text]
+        rows += [("assumes", step.assumes)] if step.assumes else []
+    rows += [
+        *[("uses", name) for name in item.uses],
         ("verdict", f"{done.verdict} ({item.expected} expected), {done.seconds:.2f} s"),
-        ("found", done.finding.note),
-        ("certificates", f"{len(done.finding.certificates)}, {size} bytes"),
+        ("certificates", f"{len(done.certificates)}, {size} bytes"),
         ("code to trust", _trusted(item)),
         ("fails when", "; ".join(map(str, item.false))),
     ]
@@ -147,12 +154,13 @@ def _explain(item: claims.Claim) -> int:
 
 def _trusted(item: claims.Claim) -> str:
     shared = {"symbolic": ["symbolic"], "interval": ["balls"], "counterexample": ["balls"]}
-    subject = item.check.__module__.rpartition(".")[2]
-    parts = [f"the check, {item.check_lines} lines"]
-    for module in [*shared.get(item.kind, []), subject]:
-        lines = (Path(__file__).parent / f"{module}.py").read_text(encoding="utf-8").splitlines()
-        parts.append(f"{module}.py, {len(lines)} lines")
-    return "; ".join(parts)
+    kinds = dict.fromkeys(step.kind for step in item.steps())
+    modules = [*(module for kind in kinds for module in shared.get(kind, ())), item.subject]
+    sizes = (
+        len((Path(__file__).parent / f"{module}.py").read_text(encoding="utf-8").splitlines())
+        for module in modules
+    )
+    return "; ".join(f"{m}.py, {n} lines" for m, n in zip(modules, sizes, strict=True))
 
 
 if __name__ == "__main__":

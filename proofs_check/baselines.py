@@ -2,93 +2,109 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from fractions import Fraction
 from itertools import product
 from typing import Any
 
-from flint import ctx
-
-from proofs_check.balls import PRECISION, ball
-from proofs_check.certificates import witness, witness_record
-from proofs_check.claims import Finding, claim, conclude
-from proofs_check.rational import candidate, emitted, laws, stretched
-from proofs_check.symbolic import nonnegative, sp, vanishes
+from proofs_check.balls import ball
+from proofs_check.certificates import witness
+from proofs_check.claims import Finding, Step, claim
+from proofs_check.misreadings import certified
+from proofs_check.rational import candidate, distributions, emitted, stretched
+from proofs_check.symbolic import at_least, equal, sp
 
 p, q, a, b, c, h, w = sp.symbols("p q a b c h w", positive=True)
 
 
 @claim(
     name="typical-acceptance",
-    theorem="Proposition 4",
+    source="Proposition 4",
     statement="under a bound d' on the cross-entropy the largest h(n) is (d' - m)/(-log q(n) - m), "
     "m the least surprisal, capped at 1, reached with all the rest on the likeliest token",
     tex=r"-\sum_i h_i \log q_i \le d' \ \Rightarrow\ h(n) \le "
     r"\frac{d' - m}{-\log q(n) - m},\ m = \min_i(-\log q_i); \quad h = \mathbf 1_n \iff "
     r"-\log q(n) \le d'",
-    kind="symbolic",
-    assumes=("q(n) is not the largest probability; d' >= m, else nothing is allowed",),
     false=({"excess": 2},),
 )
-def typical_acceptance(excess: Any = 1) -> Finding:
-    least, more, other, budget = sp.symbols("m more other budget", positive=True)
-    surprisal = least + more  # of n; another token has m + other
-    rest = sp.Symbol("rest", positive=True)  # 1 - h(n)
-    # cross-entropy >= h(n) (m + more) + (1 - h(n)) m = m + h(n) more, with sum h = 1
-    spent = (1 - rest) * surprisal + rest * (least + other)
-    floor = least + (1 - rest) * more
+def typical_acceptance(excess: Any = 1) -> Iterator[Step]:
+    least, more, other, budget = sp.symbols("m s r d'", positive=True)
+    # surprisals: n has m + s, another token m + r
+    yield at_least(
+        "The cross-entropy is linear in h: it is the mean surprisal under h. Let n have surprisal "
+        "m + s. All other tokens have at least m, say m + r, so the mean is at least m + h(n) s.",
+        ("h(m + s) + (1 - h)(m + r)", h * (least + more) + (1 - h) * (least + other)),
+        least + h * more,
+        where={h: 1 / (1 + a)},
+        assumes="q(n) is not the largest probability, so $s > 0$; $d' \\ge m$, else nothing is "
+        "allowed",
+    )
     largest = excess * (budget - least) / more
-    collapsed = largest * surprisal + (1 - largest) * least
-    one_hot = (least + (1 - rest) * more).subs(rest, 0)
-    return conclude(
-        "linear in h: an extreme point, with at most two tokens left",
-        ("lower bound", nonnegative(sp.expand(spent - floor))),
-        ("attained by two tokens", vanishes(collapsed - budget)),
-        ("one-hot when allowed", vanishes(one_hot - surprisal)),
+    yield equal(
+        "So $h(n) \\le (d' - m)/s$. With all the rest on the likeliest token, r = 0, and the "
+        "budget is spent exactly.",
+        (
+            r"\left.h(m + s) + (1 - h) m\right|_{h = (d'-m)/s}",
+            largest * (least + more) + (1 - largest) * least,
+        ),
+        budget,
+    )
+    yield equal(
+        "With h(n) = 1 the mean is the surprisal of n: the one-hot candidate is allowed exactly if "
+        "that is within d'.",
+        (r"\left.m + h s\right|_{h = 1}", (least + h * more).subs(h, 1)),
+        least + more,
     )
 
 
 @claim(
     name="mixture-emits-mixture",
-    theorem="section 6",
+    source="section 6",
     statement="accepting with min(1, h/p) for h = w q + (1-w) p and recovering [q - p]_+ emits h",
     tex=r"[h - p]_+ = w\,[q - p]_+ \ \Rightarrow\ \mathrm{out} = h = wq + (1-w)p",
-    kind="symbolic",
-    assumes=("0 < w <= 1",),
-    depends=("theorem-1",),
     false=({"weight": w**2},),
 )
-def mixture_emits_mixture(weight: Any = w) -> Finding:
-    mixed = w * q + (1 - w) * p
-    return conclude(
-        "the two residuals are proportional, so Theorem 1 applies",
-        ("residuals", vanishes((mixed - p) - weight * (q - p))),
+def mixture_emits_mixture(weight: Any = w) -> Iterator[Step]:
+    yield equal(
+        "The residual of the mixture is proportional to that of the target. So both give the same "
+        "distribution after a rejection, and with one fixed candidate h is emitted.",
+        (r"h - p = \left[wq + (1-w)p\right] - p", w * q + (1 - w) * p - p),
+        ("w(q - p)", weight * (q - p)),
+        assumes="$0 < w \\le 1$",
+        uses=("theorem-1",),
     )
 
 
 @claim(
     name="lenience-bound",
-    theorem="section 6",
+    source="section 6",
     statement="lenience l emits at most q/l: where p > q, out = min(p, q/l); elsewhere out <= q",
     tex=r"\mathrm{out} \le q / \ell, \qquad p \le q \Rightarrow \mathrm{out} \le q",
-    kind="symbolic",
-    assumes=("0 < l <= 1; the rejected mass sum [p - q/l]_+ is at most sum [p - q]_+",),
     false=({"lenience": 1 + a},),
 )
-def lenience_bound(lenience: Any = 1 / (1 + a)) -> Finding:
-    raised = q / lenience
-    below = q / (1 + b)  # p where p <= q
-    share = 1 / (1 + c)  # rejected mass over sum [q - p]_+
-    return conclude(
-        "token by token",
-        ("rejected mass", nonnegative((q + b) - q - ((q + b) - raised))),
-        ("recovered", nonnegative(q - (below + share * (q - below)))),
-        ("q <= q/l", nonnegative(raised - q)),
+def lenience_bound(lenience: Any = 1 / (1 + a)) -> Iterator[Step]:
+    level, share = sp.symbols(r"\ell s", positive=True)
+    yield at_least(
+        "Where $p > q$ nothing is recovered from $[q - p]_+$, so out = min(p, q/l). The rejected "
+        "mass of such a token is at most p - q; the sum of those is the total of the residual.",
+        (r"(p - q) - \left(p - \tfrac q\ell\right)", (p - q) - (p - q / level)),
+        0,
+        where={level: lenience},
+        assumes="$0 < \\ell \\le 1$",
     )
+    yield at_least(
+        "So elsewhere at most the whole residual is recovered: out is p and a share s of q - p, at "
+        "most q, which is at most q/l.",
+        q,
+        ("p + s(q - p)", p + share * (q - p)),
+        where={p: q / (1 + b), share: 1 / (1 + c)},
+    )
+    yield at_least("And q is at most q/l.", q / level, q, where={level: lenience})
 
 
 @witness("standard-residual-differs")
 def standard_residual_differs(share: Fraction, **cells: Fraction) -> bool:
-    """Whether [q - p]_+ and [h - p]_+ emit different laws after the same acceptance test."""
+    """Whether [q - p]_+ and [h - p]_+ emit different distributions after the same test."""
     size = len(cells) // 2
     draft = tuple(cells[f"p{i}"] for i in range(size))
     target = tuple(cells[f"q{i}"] for i in range(size))
@@ -100,45 +116,57 @@ def standard_residual_differs(share: Fraction, **cells: Fraction) -> bool:
 
 @claim(
     name="standard-residual",
-    theorem="section 3",
-    statement="FALSE: recovering from [q - p]_+ after Cactus's test emits the same law as Cactus",
-    tex=r"[q-p]_+ \text{ for } [h-p]_+ \text{ changes the law: } p = \tfrac18(5,0,1,2),\ "
+    source="section 3",
+    statement="FALSE: recovering from [q - p]_+ after Cactus's test emits the same distribution as "
+    "Cactus",
+    tex=r"[q-p]_+ \text{ for } [h-p]_+ \text{ changes it: } p = \tfrac18(5,0,1,2),\ "
     r"q = \tfrac18(1,1,2,4),\ g = q + \tfrac17(1-q)",
-    kind="counterexample",
+    expected="refuted",
     false=({"share": Fraction(0)},),
 )
-def standard_residual(share: Fraction = Fraction(1, 7)) -> Finding:
+def standard_residual(share: Fraction = Fraction(1, 7)) -> Iterator[Step]:
     draft = (Fraction(5, 8), Fraction(0), Fraction(1, 8), Fraction(1, 4))
     target = (Fraction(1, 8), Fraction(1, 8), Fraction(1, 4), Fraction(1, 2))
     cells = {f"p{i}": x for i, x in enumerate(draft)} | {f"q{i}": x for i, x in enumerate(target)}
-    return conclude(
-        "four tokens, one boosted",
-        ("the laws differ", standard_residual_differs(share, **cells)),
-        certificates=(witness_record("standard-residual-differs", share=share, **cells),),
+    yield Step(
+        "Four tokens, of which one can be rejected. Compute both emitted distributions as "
+        "fractions: they differ.",
+        r"\min(p, g) + \frac{w(n)}{Z_n}[h^{(n)} - p]_+ \ne \min(p, g) + "
+        r"\frac{w(n)}{\sum [q-p]_+} [q - p]_+",
+        lambda: certified(
+            standard_residual_differs, "standard-residual-differs", share=share, **cells
+        ),
+        "counterexample",
     )
 
 
 @claim(
     name="boost-beyond-draft",
-    theorem="section 1",
-    statement="a boost above max(p(n), q(n)) changes nothing that is emitted: all pairs of laws on "
-    "3 tokens in quarters, every token's boost cut to max(p, q)",
+    source="section 1",
+    statement="a boosted probability above max(p(n), q(n)) changes nothing that is emitted: all "
+    "pairs of distributions on 3 tokens in quarters, all cut to max(p, q)",
     tex=r"g \to \min(g, \max(p, q)) \text{ leaves } \mathrm{out} \text{ unchanged}",
-    kind="exhaustive",
     false=({"cut": Fraction(9, 10)},),
 )
-def boost_beyond_draft(cut: Fraction = Fraction(1)) -> Finding:
-    cases = 0
-    shares = (Fraction(1, 3), Fraction(2, 3), Fraction(1))
-    for draft, target in product(laws(3, 4), repeat=2):
-        for share in shares:
-            full = stretched(target, share)
-            triples = zip(full, draft, target, strict=True)
-            cut_off = tuple(max(q, min(g, cut * max(p, q))) for g, p, q in triples)
-            if emitted(draft, target, full) != emitted(draft, target, cut_off):
-                return Finding("fails", f"draft {draft}, target {target}, share {share}")
-            cases += 1
-    return Finding("holds", f"{cases} cases")
+def boost_beyond_draft(cut: Fraction = Fraction(1)) -> Iterator[Step]:
+    def unchanged() -> Finding:
+        cases = 0
+        for draft, target in product(distributions(3, 4), repeat=2):
+            for share in (Fraction(1, 3), Fraction(2, 3), Fraction(1)):
+                full = stretched(target, share)
+                triples = zip(full, draft, target, strict=True)
+                cut_off = tuple(max(q, min(g, cut * max(p, q))) for g, p, q in triples)
+                if emitted(draft, target, full) != emitted(draft, target, cut_off):
+                    return Finding("fails", f"draft {draft}, target {target}, share {share}")
+                cases += 1
+        return Finding("holds", f"{cases} cases")
+
+    yield Step(
+        "Compute what is emitted with and without the cut, as fractions, at three levels.",
+        r"\mathrm{out}(g) = \mathrm{out}(\min(g, \max(p, q)))",
+        unchanged,
+        "exhaustive",
+    )
 
 
 @witness("typical-accepts-anything")
@@ -149,22 +177,22 @@ def typical_accepts_anything(drafted: Fraction, epsilon: Fraction, exceeds: Frac
 
 @claim(
     name="typical-no-guarantee",
-    theorem="section 6",
+    source="section 6",
     statement="FALSE: typical acceptance keeps the output within 2 nats of the target: a token "
     "with q(n) just above 0.09 is emitted surely, at KL = log(1/q(n)) > 2.4",
     tex=r"\mathrm{KL}(\mathrm{out}\|q) = \log\tfrac{1}{q(n)} > 2.4 \quad (q(n) = .0901,\ "
     r"\varepsilon = .09)",
-    kind="counterexample",
+    expected="refuted",
     false=({"exceeds": Fraction(241, 100)}, {"drafted": Fraction(89, 1000)}),
 )
 def typical_no_guarantee(
     exceeds: Fraction = Fraction(24, 10), drafted: Fraction = Fraction(901, 10_000)
-) -> Finding:
+) -> Iterator[Step]:
     data = {"drafted": drafted, "epsilon": Fraction(9, 100), "exceeds": exceeds}
-    with ctx.workprec(PRECISION):
-        holds = typical_accepts_anything(**data)
-    return conclude(
-        "above epsilon the entropy is not looked at",
-        ("accepted, and far", holds),
-        certificates=(witness_record("typical-accepts-anything", **data),),
+    yield Step(
+        "A token above the threshold epsilon is always accepted, whatever the entropy of the "
+        "target. A draft that is sure of it emits it always.",
+        r"q(n) > \varepsilon, \qquad \log\frac{1}{q(n)} > 2.4",
+        lambda: certified(typical_accepts_anything, "typical-accepts-anything", **data),
+        "counterexample",
     )

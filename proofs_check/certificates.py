@@ -75,7 +75,7 @@ def write(path: Path, runs: Iterable[Run]) -> int:
     lines = [
         json.dumps({"claim": done.claim.name, **certificate})
         for done in runs
-        for certificate in done.finding.certificates
+        for certificate in done.certificates
     ]
     path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
     return len(lines)

@@ -1,4 +1,4 @@
-"""What a claim is, the registry of claims, and how one is run.
+"""What a claim and its steps are, the registry of claims, and how one is run.
 
 Knows no mathematics: the claims themselves live in the modules named in `SUBJECTS`.
 """
@@ -6,47 +6,40 @@ Knows no mathematics: the claims themselves live in the modules named in `SUBJEC
 from __future__ import annotations
 
 import importlib
-import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
 Kind = Literal["symbolic", "interval", "exhaustive", "evidence", "counterexample"]
 Outcome = Literal["holds", "fails", "undecided"]
+Verdict = Literal["proved", "supported", "open", "refuted", "failed", "undecided"]
 
 KINDS = {
     "symbolic": "SymPy derives it for all stated values; no floating-point number decides",
     "interval": "ball arithmetic over every point of a box, by adaptive subdivision",
-    "exhaustive": "every case of a finite set, in exact rationals",
+    "exhaustive": "every case of a finite set, one by one; rational numbers unless it says floats",
     "evidence": "a numeric sweep: it supports the statement and proves nothing",
-    "counterexample": "the statement is false, and exact rational data show it",
+    "counterexample": "exact data that show the statement to be false",
 }
-VERDICTS = {
-    "symbolic": "proved",
-    "interval": "proved",
-    "exhaustive": "proved",
-    "evidence": "supported",
-    "counterexample": "refuted",
+SUBJECTS = {
+    "optimum": "The best candidate",
+    "budget": "What the second-order rule spends",
+    "overspend": "Where the second-order rule overspends",
+    "couplings": "What any verification scheme can accept",
+    "output_distribution": "The emitted distribution",
+    "boosts": "Larger boosts",
+    "misreadings": "What Theorem 3 does not say",
+    "growth": "How far the emitted distribution can be: bounds",
+    "worst_case": "How far the emitted distribution can be: exact values",
+    "newton": "Newton's method for the exact rule",
+    "newton_steps": "How many Newton steps are enough",
+    "newton_code": "Newton's method in floating point",
+    "limits": "Limits and edge cases",
+    "clamp": "The best scheme for a divergence of the output",
+    "sequence": "A whole text",
+    "baselines": "Other rules",
 }
-SUBJECTS = (
-    "optimum",
-    "budget",
-    "overspend",
-    "couplings",
-    "output_distribution",
-    "boosts",
-    "misreadings",
-    "growth",
-    "worst_case",
-    "newton",
-    "newton_steps",
-    "newton_code",
-    "limits",
-    "clamp",
-    "sequence",
-    "baselines",
-)
 
 
 @dataclass(frozen=True)
@@ -56,111 +49,191 @@ class Finding:
     Attributes
     ----------
     outcome : {"holds", "fails", "undecided"}
-        Of the statement.
     note : str
-        One line on how.
+        One line on how, or where it fails.
     certificates : tuple of dict
         What a recheck needs to see it again.
 
     Examples
     --------
-    >>> conclude("both", ("first", True), ("second", False))
-    Finding(outcome='fails', note='fails at: second', certificates=())
+    >>> Finding("holds", "225 pairs").certificates
+    ()
     """
 
     outcome: Outcome
-    note: str
+    note: str = ""
     certificates: tuple[dict[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)
-class Claim:
-    """One statement, what it assumes, and the function that decides it.
+class Step:
+    r"""One step of an argument: a sentence, its formula, and the check that verifies it.
 
     Attributes
     ----------
-    name, theorem : str
-        Key of the claim; where it comes from ("ours" if it is not in the paper).
+    says : str
+        What the step establishes and why it matters, in plain sentences; Markdown.
+    tex : str
+        The formula, without delimiters; may be empty.
+    check : callable returning a bool or a Finding
+    kind : Kind
+        How the check decides.
+    assumes : str
+        What this step takes for granted.
+    uses : tuple of str
+        Names of the claims that this step rests on.
+
+    Examples
+    --------
+    >>> step = Step("Two and two make four.", "2 + 2 = 4", lambda: 2 + 2 == 4)
+    >>> step.run()
+    Finding(outcome='holds', note='', certificates=())
+    """
+
+    says: str
+    tex: str
+    check: Callable[[], bool | Finding]
+    kind: Kind = "symbolic"
+    assumes: str = ""
+    uses: tuple[str, ...] = ()
+
+    def run(self) -> Finding:
+        """Run the check; one that raises leaves the step undecided."""
+        try:
+            found = self.check()
+        except Exception as error:  # a check that breaks is a verdict, not the end of the table
+            return Finding("undecided", f"error: {type(error).__name__}: {error}")
+        return found if isinstance(found, Finding) else Finding("holds" if found else "fails")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One statement and the ordered steps of its argument.
+
+    Attributes
+    ----------
+    name, source : str
+        Key of the claim; where the statement comes from ("ours" if it is not in the paper).
     statement, tex : str
         The statement in words, and in TeX.
-    kind : Kind
-    expected : str
+    build : callable returning an iterable of Steps
+        Its keyword arguments have the values of the true statement as defaults.
+    expected : {"proved", "supported", "open", "refuted"}
         The verdict that a sound run gives; anything else makes the command fail.
-    assumes, depends : tuple of str
-        What is taken for granted, in words; names of the claims that are used.
     false : tuple of dict
-        Arguments of `check` that turn the statement into a false one. The tests run every one of
-        them and see the check fail.
+        Arguments of `build` that turn the statement into a false one. The tests run every one of
+        them and see a step fail.
     quick : bool
-        Whether the claim belongs to the subset that runs on every commit.
-    check : callable returning a Finding
+        Whether the claim belongs to the subset that ``--quick`` runs.
 
     Examples
     --------
     >>> item = load()["corollary-5"]
-    >>> item.kind, item.expected
-    ('symbolic', 'proved')
+    >>> item.kind, item.expected, len(item.steps()) > 2
+    ('symbolic', 'proved', True)
     """
 
     name: str
-    theorem: str
+    source: str
     statement: str
     tex: str
-    kind: Kind
-    expected: str
-    assumes: tuple[str, ...]
-    depends: tuple[str, ...]
+    build: Callable[..., Iterator[Step]]
+    expected: Verdict
     false: tuple[dict[str, Any], ...]
     quick: bool
-    check: Callable[..., Finding]
+
+    def steps(self, **variant: Any) -> tuple[Step, ...]:
+        """The steps in order; with one of ``false``, those of a statement that is not true."""
+        return tuple(self.build(**variant))
 
     @property
-    def check_lines(self) -> int:
-        """Lines of the check itself, the part to read besides the shared helpers."""
-        lines = inspect.getsource(self.check).splitlines()
-        return len(lines) - next(i for i, line in enumerate(lines) if line.startswith("def "))
+    def subject(self) -> str:
+        """Name of the module that holds the claim."""
+        return self.build.__module__.rpartition(".")[2]
+
+    @property
+    def uses(self) -> tuple[str, ...]:
+        """Names of the claims that some step rests on, in order of use."""
+        return tuple(dict.fromkeys(name for step in self.steps() for name in step.uses))
+
+    @property
+    def kind(self) -> Kind:
+        """ "counterexample" if there is one, else the weakest kind among the steps."""
+        kinds = {step.kind for step in self.steps()}
+        order: tuple[Kind, ...] = (
+            "counterexample",
+            "evidence",
+            "interval",
+            "exhaustive",
+            "symbolic",
+        )
+        return next(kind for kind in order if kind in kinds)
 
 
 @dataclass(frozen=True)
 class Run:
-    """A claim that was run: verdict, what was found, and how long it took."""
+    """A claim that was run.
+
+    Attributes
+    ----------
+    claim : Claim
+    verdict : str
+        What the results say: "proved", "supported", "open", "refuted", "failed" or "undecided".
+    results : tuple of (Step, Finding)
+    seconds : float
+
+    Examples
+    --------
+    >>> done = run(load()["tangent-of-log"])
+    >>> done.verdict, len(done.results), done.as_expected
+    ('proved', 3, True)
+    """
 
     claim: Claim
-    verdict: str
-    finding: Finding
+    verdict: Verdict
+    results: tuple[tuple[Step, Finding], ...]
     seconds: float
 
     @property
     def as_expected(self) -> bool:
+        """Whether the verdict is the one that the claim states."""
         return self.verdict == self.claim.expected
+
+    @property
+    def note(self) -> str:
+        """The first step that does not hold, or what the steps counted."""
+        for number, (step, found) in enumerate(self.results, start=1):
+            if found.outcome != "holds":
+                return f"step {number} {found.outcome}: {found.note or step.says}"
+        return "; ".join(dict.fromkeys(found.note for _, found in self.results if found.note))
+
+    @property
+    def certificates(self) -> tuple[dict[str, Any], ...]:
+        """All that a recheck needs, in order."""
+        return tuple(part for _, found in self.results for part in found.certificates)
 
 
 _REGISTRY: dict[str, Claim] = {}
+Builder = Callable[..., Iterator[Step]]
 
 
 def claim(
     *,
     name: str,
-    theorem: str,
+    source: str,
     statement: str,
     tex: str,
-    kind: Kind,
     false: tuple[dict[str, Any], ...],
-    assumes: tuple[str, ...] = (),
-    depends: tuple[str, ...] = (),
-    expected: str | None = None,
+    expected: Verdict = "proved",
     quick: bool = True,
-) -> Callable[[Callable[..., Finding]], Callable[..., Finding]]:
-    """Register the decorated check under `name`; the verdict expected defaults to the kind's."""
+) -> Callable[[Builder], Builder]:
+    """Register the decorated generator of steps under `name`."""
 
-    def register(check: Callable[..., Finding]) -> Callable[..., Finding]:
-        if name in _REGISTRY and _REGISTRY[name].check.__module__ != check.__module__:
+    def register(build: Builder) -> Builder:
+        if name in _REGISTRY and _REGISTRY[name].build.__module__ != build.__module__:
             raise ValueError(f"two claims are named {name!r}")
-        verdict = expected or VERDICTS[kind]
-        _REGISTRY[name] = Claim(
-            name, theorem, statement, tex, kind, verdict, assumes, depends, false, quick, check
-        )
-        return check
+        _REGISTRY[name] = Claim(name, source, statement, tex, build, expected, false, quick)
+        return build
 
     return register
 
@@ -179,7 +252,7 @@ def load() -> dict[str, Claim]:
 
     Examples
     --------
-    >>> load()["corollary-5"].theorem
+    >>> load()["corollary-5"].source
     'Corollary 5'
     """
     for subject in SUBJECTS:
@@ -188,18 +261,19 @@ def load() -> dict[str, Claim]:
 
 
 def run(claim: Claim, **variant: Any) -> Run:
-    """Run one check and turn what it found into a verdict.
+    """Run all steps of a claim and derive its verdict.
 
     Parameters
     ----------
     claim : Claim
     **variant
-        Arguments of the check: with one of ``claim.false`` the verdict must be another one.
+        Arguments of ``claim.build``: with one of ``claim.false`` some step must not hold.
 
     Returns
     -------
     Run
-        With the claim, a verdict, what was found, and seconds.
+        With the claim, a verdict, what every step found, and seconds. "proved" needs every step to
+        hold, and none of them to be evidence.
 
     Examples
     --------
@@ -207,19 +281,19 @@ def run(claim: Claim, **variant: Any) -> Run:
     'proved'
     """
     start = time.perf_counter()
-    try:
-        finding = claim.check(**variant)
-    except Exception as error:  # a check that breaks is a verdict, not the end of the table
-        finding = Finding("undecided", f"error: {type(error).__name__}: {error}")
-    seconds = time.perf_counter() - start
-    good = claim.expected if claim.kind == "evidence" else VERDICTS[claim.kind]
-    verdict = {"holds": good, "fails": "false", "undecided": "undecided"}[finding.outcome]
-    return Run(claim, verdict, finding, seconds)
+    results = tuple((step, step.run()) for step in claim.steps(**variant))
+    return Run(claim, _verdict(claim, results), results, time.perf_counter() - start)
 
 
-def conclude(note: str, *steps: tuple[str, bool], certificates: Any = ()) -> Finding:
-    """A finding from named steps, all of which must hold; a failing one is named in the note."""
-    failed = [step for step, holds in steps if not holds]
-    if failed:
-        return Finding("fails", "fails at: " + "; ".join(failed), tuple(certificates))
-    return Finding("holds", f"{note} ({len(steps)} steps)", tuple(certificates))
+def _verdict(claim: Claim, results: tuple[tuple[Step, Finding], ...]) -> Verdict:
+    outcomes = {found.outcome for _, found in results}
+    kinds = {step.kind for step, _ in results}
+    if "fails" in outcomes:
+        return "failed"
+    if "undecided" in outcomes or not results:
+        return "undecided"
+    if "counterexample" in kinds:
+        return "refuted"
+    if "evidence" in kinds:
+        return "open" if claim.expected == "open" else "supported"
+    return "proved"

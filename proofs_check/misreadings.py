@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 
 import numpy as np
@@ -10,14 +11,14 @@ from flint import arb, ctx
 from cactus_theory import Cactus, kl, output_distribution
 from proofs_check.balls import PRECISION, ball
 from proofs_check.certificates import witness, witness_record
-from proofs_check.claims import Finding, claim, conclude
-from proofs_check.symbolic import sp, vanishes
+from proofs_check.claims import Finding, Step, claim
+from proofs_check.symbolic import equal, sp
 
 delta = sp.Symbol("delta", positive=True)
 
 
 def binary_kl_ball(h: Fraction, q: Fraction) -> arb:
-    """KL between two rational Bernoulli laws, 0 < h < 1, as a ball."""
+    """KL between two rational Bernoulli distributions, 0 < h < 1, as a ball."""
     h_, q_ = ball(h), ball(q)
     return h_ * (h_ / q_).log() + (1 - h_) * ((1 - h_) / (1 - q_)).log()
 
@@ -37,31 +38,57 @@ def uniform_exceeds(
     return within and bool(binary_kl_ball(drafted * kept, drafted * q) > ball(exceeds))
 
 
+def certified(predicate: Callable[..., bool], name: str, **data: Fraction) -> Finding:
+    """Whether the predicate holds of the data in ball arithmetic, with its certificate."""
+    with ctx.workprec(PRECISION):
+        holds = predicate(**data)
+    return Finding("holds" if holds else "fails", "", (witness_record(name, **data),))
+
+
 @claim(
     name="delta-bounds-the-output",
-    theorem="Theorem 3, misread",
-    statement="FALSE: the divergence of the emitted law is at most delta (second-order rule)",
+    source="Theorem 3, misread",
+    statement="FALSE: the divergence of the emitted distribution is at most delta (second-order "
+    "rule)",
     tex=r"\mathrm{KL}(\mathrm{out}\|q) \le \delta \quad\text{is false: } q \text{ uniform on } "
     r"10^4,\ p \text{ uniform on } 70,\ \delta = 1 \text{ emit } \mathrm{KL} > 4.89",
-    kind="counterexample",
-    assumes=("KL(h||q) of two points grows with h >= q",),
-    depends=("merging-tokens", "root-unique-monotone"),
+    expected="refuted",
     false=({"exceeds": Fraction(5)}, {"kept": Fraction(143, 10_000)}),
 )
 def delta_bounds_the_output(
     exceeds: Fraction = Fraction(489, 100), kept: Fraction = Fraction(142, 10_000)
-) -> Finding:
-    data = {"vocabulary": 10_000, "drafted": 70, "delta": 1, "kept": kept, "exceeds": exceeds}
-    with ctx.workprec(PRECISION):
-        certified = uniform_exceeds(**{name: Fraction(value) for name, value in data.items()})
-    target = np.full(10_000, 1e-4)
-    draft = np.where(np.arange(10_000) < 70, 1 / 70, 0.0)
-    emitted = output_distribution(Cactus(1.0), draft=draft, target=target)
-    return conclude(
-        f"merged to two points the output has KL > {exceeds} nats; the budget is 1",
-        ("exact data", certified),
-        ("the code emits it", float(kl(emitted, target)) > exceeds),
-        certificates=(witness_record("uniform-exceeds", **data),),
+) -> Iterator[Step]:
+    data = {
+        "vocabulary": Fraction(10_000),
+        "drafted": Fraction(70),
+        "delta": Fraction(1),
+        "kept": kept,
+        "exceeds": exceeds,
+    }
+    yield Step(
+        "Take q uniform on 10,000 tokens and p uniform on 70 of them. At budget 1 the rule boosts "
+        f"each of the 70 to at least {float(kept)}, so together they are emitted with at least 70 "
+        "times that probability. Merge the tokens into these 70 and the rest: merging only "
+        "lowers KL, and KL of the two points grows with the first. It exceeds the budget nearly "
+        "five times.",
+        r"\mathrm{KL}(\mathrm{out}\|q) \ge \mathrm{KL}\!\left(70 \cdot .0142\,\big\|\,"
+        r"\tfrac{70}{10^4}\right) > 4.89",
+        lambda: certified(uniform_exceeds, "uniform-exceeds", **data),
+        "counterexample",
+        uses=("merging-tokens", "root-unique-monotone"),
+    )
+
+    def code_emits_it() -> bool:
+        target = np.full(10_000, 1e-4)
+        draft = np.where(np.arange(10_000) < 70, 1 / 70, 0.0)
+        emitted = output_distribution(Cactus(1.0), draft=draft, target=target)
+        return float(kl(emitted, target)) > exceeds
+
+    yield Step(
+        "The code emits it as well.",
+        r"\mathrm{KL}(\mathrm{out}_{\text{code}}\|q) > 4.89",
+        code_emits_it,
+        "evidence",
     )
 
 
@@ -78,17 +105,17 @@ def any_budget_any_distance(
 
 @claim(
     name="gamma-free-of-vocabulary",
-    theorem="Theorem 3, misread",
+    source="Theorem 3, misread",
     statement="FALSE: some Gamma(delta) that does not depend on the vocabulary bounds the output "
     "and tends to 0 with delta; at delta = 1/1000 TV(out, q) exceeds 0.97 for both rules",
     tex=r"\sup_V \mathrm{TV}(\mathrm{out}, q) \to 0 \text{ as } \delta \to 0 \quad\text{is false: "
     r"it is } 1 \text{ for every } \delta > 0 \ (m = N/\delta \text{ tokens, } q_0 = 2\delta/N^2)",
-    kind="counterexample",
-    assumes=("a draft with p <= g on its support is emitted as it is", "N/delta is a whole number"),
-    depends=("sharp-kl-bound", "tangent-of-log"),
+    expected="refuted",
     false=({"distance": Fraction(99, 100)}, {"fewer": 10}),
 )
-def gamma_free_of_vocabulary(distance: Fraction = Fraction(97, 100), fewer: int = 1) -> Finding:
+def gamma_free_of_vocabulary(
+    distance: Fraction = Fraction(97, 100), fewer: int = 1
+) -> Iterator[Step]:
     delta_, n = Fraction(1, 1000), 80
     data = {
         "delta": delta_,
@@ -96,16 +123,30 @@ def gamma_free_of_vocabulary(distance: Fraction = Fraction(97, 100), fewer: int 
         "q0": 2 * delta_ / n**2,
         "distance": distance,
     }
-    # the same for every delta and N: (1/m)^2 <= delta q0 (1-q0) iff q0 <= 1/2, and TV = 1 - 2/N
+    yield Step(
+        "Take p uniform on m = 80,000 tokens to which q gives $q_0 = 1/3200000$ each, at delta = "
+        "1/1000. The chi-square divergence of the candidate that raises one of them to 1/m is at "
+        "most delta, so its KL is too: both rules accept every draft. So p itself is emitted, and "
+        "its distance from q is $1 - m q_0$.",
+        r"\left(\tfrac1m - q_0\right)^2 \le \delta q_0(1-q_0), \qquad 1 - m q_0 > .97",
+        lambda: certified(any_budget_any_distance, "any-budget-any-distance", **data),
+        "counterexample",
+        assumes="a draft with $p \\le g$ on its support is emitted as it is",
+        uses=("sharp-kl-bound", "tangent-of-log"),
+    )
     large = sp.Symbol("N", positive=True)
     q0 = 2 * delta / large**2
-    slack = delta * q0 * (1 - q0) - (delta / large) ** 2
-    return conclude(
-        "one exact pair, and the family it belongs to",
-        ("exact data", any_budget_any_distance(**{k: Fraction(v) for k, v in data.items()})),
-        ("family accepted", vanishes(slack - (delta / large) ** 2 * (1 - 2 * q0))),
-        ("family's distance", vanishes(1 - large / delta * q0 - (1 - 2 / large))),
-        certificates=(witness_record("any-budget-any-distance", **data),),
+    yield equal(
+        "The same holds for every delta, with $m = N/\\delta$ and $q_0 = 2\\delta/N^2$: the budget "
+        "is kept if $q_0 \\le 1/2$, by this identity and $(1/m - q_0)^2 \\le 1/m^2$.",
+        (r"\delta q_0 (1 - q_0) - \frac{1}{m^2}", delta * q0 * (1 - q0) - (delta / large) ** 2),
+        (r"\frac{1}{m^2} (1 - 2 q_0)", (delta / large) ** 2 * (1 - 2 * q0)),
+        assumes="$N/\\delta$ is a whole number",
+    )
+    yield equal(
+        "And the distance tends to 1 as N grows.",
+        (r"1 - m q_0", 1 - large / delta * q0),
+        1 - 2 / large,
     )
 
 
@@ -119,26 +160,31 @@ def exact_exceeds(tokens: Fraction, q0: Fraction, delta: Fraction, exceeds: Frac
 
 @claim(
     name="gamma-linear",
-    theorem="Theorem 3, ours",
+    source="Theorem 3, ours",
     statement="FALSE: the exact rule emits at most delta + log V nats: 21 tokens and delta = 1 "
     "emit more than 20.9, where delta + log V is 4.04",
     tex=r"\mathrm{KL}(\mathrm{out}\|q) \le \delta + \log V \text{ is false: } V = 21,\ q_0 = 4 "
     r"\cdot 10^{-11},\ \mathrm{KL}(\tfrac1{20}\|q_0) \le 1,\ \mathrm{KL}(\mathrm{out}\|q) > 20.9",
-    kind="counterexample",
-    assumes=("a draft with p <= g on its support is emitted as it is",),
-    depends=("root-unique-monotone",),
+    expected="refuted",
     false=({"exceeds": Fraction(21)}, {"q0": Fraction(3, 10**11)}),
 )
 def gamma_linear(
     exceeds: Fraction = Fraction(209, 10), q0: Fraction = Fraction(1, 25 * 10**9)
-) -> Finding:
+) -> Iterator[Step]:
     data = {"tokens": Fraction(20), "q0": q0, "delta": Fraction(1), "exceeds": exceeds}
-    with ctx.workprec(PRECISION):
-        holds = exact_exceeds(**data)
-        refutes = bool(ball(exceeds) > 1 + ball(21).log())
-    return conclude(
-        "one exact pair",
-        ("more than delta + log V", refutes),
-        ("within the budget, and far", holds),
-        certificates=(witness_record("exact-exceeds", **data),),
+    yield Step(
+        "Take p uniform on 20 tokens to which q gives $q_0$ each. Raising one of them to 1/20 "
+        "keeps the budget of 1 nat, so all drafts are accepted and p is emitted.",
+        r"\mathrm{KL}(\tfrac1{20}\|q_0) \le 1, \qquad \mathrm{KL}(p\|q) = \log\frac{1}{20 q_0} > "
+        r"20.9",
+        lambda: certified(exact_exceeds, "exact-exceeds", **data),
+        "counterexample",
+        assumes="a draft with $p \\le g$ on its support is emitted as it is",
+        uses=("root-unique-monotone",),
     )
+
+    def larger() -> bool:
+        with ctx.workprec(PRECISION):
+            return bool(ball(exceeds) > 1 + ball(21).log())
+
+    yield Step("That is more than the bound.", r"20.9 > 1 + \log 21", larger, "interval")

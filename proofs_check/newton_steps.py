@@ -10,17 +10,19 @@ M(t) = (t - log(1+t))/t^2 and its kin are integrals over u in [0, 1] of u/(1+tu)
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
 from flint import arb
 
-from cactus_theory.divergences._kl_root import NEWTON_STEPS
+from cactus_theory.divergences import _kl_root
 from proofs_check.balls import Box, ball, prove_positive
 from proofs_check.certificates import inequality
-from proofs_check.claims import Finding, claim, conclude
-from proofs_check.symbolic import sp, vanishes
+from proofs_check.claims import Finding, Step, claim
+from proofs_check.symbolic import equal, sp, vanishes
 
+NEWTON_STEPS = _kl_root.NEWTON_STEPS
 HALF = Fraction(1, 2)
 
 
@@ -149,64 +151,77 @@ REGIONS = {
     "newton-gain-edge": (gain_large, box("12 745", "0 1/2900")),  # 1/2900 > e^-8
     "newton-complement": (complement, box("0 745", "69/100 745")),
 }
+SAYS = {
+    "newton-gain-small": "The gain for q < 1/2 and r <= q/2, in a = r/q and s/a = q/(1-q).",
+    "newton-gain-half": "The gain for q >= 1/2, in s = r/(1-q) and a/s = (1-q)/q.",
+    "newton-gain-middle": "The gain for q < 1/2 and r >= q/2, in log a and s.",
+    "newton-gain-large": "The same for large a, in log a and log(1/s).",
+    "newton-gain-edge": "The same for large a and small s, in log a and s.",
+    "newton-complement": "The complement c = (1-q) s, in log(1/q) and log(1/s).",
+}
 for _name, (_errors, _) in REGIONS.items():
     inequality(_name)(lambda x, y, errors=_errors: spare(errors(x, y)))
 
 
 @claim(
     name="newton-kernels",
-    theorem="lemma",
-    statement="E, M and L are integrals of positive functions that fall with t; t E and t M grow; "
-    "all three are hypergeometric functions",
+    source="lemma",
+    statement="E, M and L are integrals of positive functions that fall with t; t E, t M and t L "
+    "grow; all three are hypergeometric functions",
     tex=r"E = \int_0^1\!\tfrac{1-u}{1+tu}du = \tfrac{(1+t)\log(1+t)-t}{t^2},\ "
     r"M = \int_0^1\!\tfrac{u}{1+tu}du = \tfrac{t-\log(1+t)}{t^2},\ "
     r"L = \int_0^1\!\tfrac{du}{1+tu} = \tfrac{\log(1+t)}{t}",
-    kind="symbolic",
-    assumes=("1 + tu > 0 for t > -1",),
     false=({"weight": 2},),
 )
-def newton_kernels(weight: int = 1) -> Finding:
+def newton_kernels(weight: int = 1) -> Iterator[Step]:
     t, u = sp.symbols("t u", positive=True)
     log = sp.log(1 + t)
-    closed = {
-        (1 - u): ((1 + t) * log - t) / t**2,
-        u: weight * (t - log) / t**2,
-        sp.S.One: log / t,
-    }
-    series = {
-        (1 - u): sp.hyper((1, 1), (3,), -t) / 2,
-        u: sp.hyper((1, 2), (3,), -t) / 2,
-        sp.S.One: sp.hyper((1, 1), (2,), -t),
-    }
-    steps = []
-    for top, value in closed.items():
+    for name, top, value, series in (
+        ("E", 1 - u, ((1 + t) * log - t) / t**2, sp.hyper((1, 1), (3,), -t) / 2),
+        ("M", u, weight * (t - log) / t**2, sp.hyper((1, 2), (3,), -t) / 2),
+        ("L", sp.S.One, log / t, sp.hyper((1, 1), (2,), -t)),
+    ):
         integrand = top / (1 + t * u)
-        integral = sp.integrate(sp.apart(integrand, u), (u, 0, 1))
-        falls = sp.cancel(sp.diff(integrand, t) * (1 + t * u) ** 2 + top * u)
-        grows = sp.cancel(sp.diff(t * integrand, t) * (1 + t * u) ** 2 - top)
-        steps += [
-            (f"integral of {integrand}", vanishes(sp.simplify(integral - value))),
-            (f"{integrand} falls", falls == 0 and grows == 0),
-            (f"series of {integrand}", vanishes(sp.simplify(sp.hyperexpand(series[top]) - value))),
-        ]
-    return conclude("signs read off the integrands, -top u and top over (1+tu)^2", *steps)
+
+        def closed(integrand: Any = integrand, value: Any = value, series: Any = series) -> bool:
+            integral = sp.integrate(sp.apart(integrand, u), (u, 0, 1))
+            return vanishes(sp.simplify(integral - value)) and vanishes(
+                sp.simplify(sp.hyperexpand(series) - value)
+            )
+
+        yield Step(
+            f"{name} in closed form, and as a hypergeometric function, which ball arithmetic can "
+            "evaluate without cancellation.",
+            rf"{name}(t) = \int_0^1 {sp.latex(integrand)}\,du = {sp.latex(value)} = "
+            rf"{sp.latex(series)}",
+            closed,
+            assumes="$t > -1$, so $1 + tu > 0$",
+        )
+        falls, grows = -top * u / (1 + t * u) ** 2, top / (1 + t * u) ** 2
+        yield Step(
+            f"The integrand of {name} falls with t, and t times it grows: the signs of both "
+            "derivatives are read off, as $0 \\le u \\le 1$.",
+            rf"\partial_t\left[{sp.latex(integrand)}\right] = {sp.latex(falls)}, \qquad "
+            rf"\partial_t\left[t \cdot {sp.latex(integrand)}\right] = {sp.latex(grows)}",
+            lambda integrand=integrand, falls=falls, grows=grows: (
+                sp.cancel(sp.diff(integrand, t) - falls) == 0
+                and sp.cancel(sp.diff(t * integrand, t) - grows) == 0
+            ),
+        )
 
 
 @claim(
     name="newton-error",
-    theorem="ours, the seam",
+    source="ours, in code",
     statement="the relative error of one Newton step is a product of positive terms, for the gain "
     "and for the complement, and both starts depend on the same two numbers",
     tex=r"e' = \frac{e^2}{F'}\left[\tfrac{a}{1+a}M\!\left(\tfrac{ae}{1+a}\right) + "
     r"\tfrac{s}{1-s}M\!\left(\tfrac{-se}{1-s}\right)\right],\qquad e' = \frac{e^2}{L}\left[M(-e) + "
     r"\tfrac{c}{1-c}M\!\left(\tfrac{ce}{1-c}\right)\right]",
-    kind="symbolic",
-    assumes=("0 < s(1+e) < 1", "0 < c(1-e) < 1"),
     false=({"scale": 2},),
 )
-def newton_error(scale: int = 1) -> Finding:
-    a, b, e, big = sp.symbols("a b e T", positive=True)
-    y = sp.Symbol("y", positive=True)
+def newton_error(scale: int = 1) -> Iterator[Step]:
+    a, b, e, big, y = sp.symbols("a b e T y", positive=True)
 
     def kernel(t: Any) -> Any:
         return scale * (t - sp.log(1 + t)) / t**2
@@ -215,6 +230,26 @@ def newton_error(scale: int = 1) -> Finding:
     gain = (1 / a + y) * sp.log(1 + a * y) + (1 / s - y) * sp.log(1 - s * y)
     missed = sp.diff(gain, y) * (y - 1) - gain + gain.subs(y, 1)
     shape = a / (1 + a) * kernel(a * e / (1 + a)) + s / (1 - s) * kernel(-s * e / (1 - s))
+    yield equal(
+        "The gain. Let r be the root, $a = r/q$, $s = r/(1-q)$ and $x = yr$. Then KL/r depends "
+        "on a, s and y alone. What a Newton step from $y = 1+e$ misses, times the slope, in "
+        "closed form.",
+        (r"F'(y)(y-1) - F(y) + F(1)", missed.subs(y, 1 + e)),
+        (
+            r"e^2\left[\tfrac{a}{1+a}M\!\left(\tfrac{ae}{1+a}\right) + "
+            r"\tfrac{s}{1-s}M\!\left(\tfrac{-se}{1-s}\right)\right]",
+            e**2 * shape,
+        ),
+        assumes="$0 < s(1+e) < 1$",
+    )
+    # KL(q + r || q)/r with q = r/a, 1 - q = r/s
+    spent = ((1 + a) * sp.log(1 + a) - a) / a + ((1 - s) * sp.log(1 - s) + s) / s
+    yield equal(
+        "Its start solves a lower bound of KL for the budget, which is also a function of a and s.",
+        (r"\frac{\delta}{r} = F(1)", gain.subs(y, 1)),
+        (r"a E(a) + s E(-s)", spent),
+        tex=r"\frac{\delta}{r} = \frac{(1+a)\log(1+a) - a}{a} + \frac{(1-s)\log(1-s) + s}{s}",
+    )
 
     def rise(at: Any, rest: Any) -> Any:  # deficit of 1 - c at, over c
         return at * (big + sp.log(1 - rest * at) - sp.log(at)) - sp.log(1 - rest * at) / rest
@@ -227,51 +262,62 @@ def newton_error(scale: int = 1) -> Finding:
 
     rest = 1 / (1 + b)
     slope = sp.diff(rise(y, rest), y) - (big + sp.log(1 - rest * y) - sp.log(y))
-    left = complement_gap(e / (1 + e), rest)  # every error in (0, 1)
-    right = complement_gap(-e, 1 / (1 + e + b))  # and, at the start, on the other side
-    # KL(q + r || q)/r with q = r/a, 1 - q = r/s; and the deficit over c with (1-q)/q = c e^T
-    spent = gain.subs(y, 1) - (
-        ((1 + a) * sp.log(1 + a) - a) / a + ((1 - s) * sp.log(1 - s) + s) / s
+    yield Step(
+        "The complement $c = 1 - g$. Let $T = \\log\\frac{1-q}{qc}$ and the iterate be yc. The "
+        "budget not spent, over c, depends on c, T and y alone; this is its slope.",
+        r"D(y) = y\,[T + \log(1 - cy) - \log y] - \tfrac1c\log(1 - cy), \qquad "
+        r"D'(y) = T + \log(1 - cy) - \log y",
+        lambda: vanishes(slope.subs(y, 1 / (1 + e))),
     )
-    ahead = rise(1, rest) - (big - (1 - rest) * sp.log(1 - rest) / rest)
-    return conclude(
-        "both remainders in closed form, without cancellation",
-        ("gain", vanishes(missed.subs(y, 1 + e) - e**2 * shape)),
-        ("complement, below the root", vanishes(left)),
-        ("complement, above the root", vanishes(right)),
-        ("slope of the complement", vanishes(slope.subs(y, 1 / (1 + e)))),
-        ("start of the gain", vanishes(spent)),
-        ("start of the complement", vanishes(ahead)),
+    yield Step(
+        "What a step from $y = 1-e$ misses, times the slope, for errors on either side of the "
+        "root.",
+        r"D'(y)(1-y) + D(y) - D(1) = e^2\left[M(-e) + \tfrac{c}{1-c}"
+        r"M\!\left(\tfrac{ce}{1-c}\right)\right]",
+        lambda: (
+            vanishes(complement_gap(e / (1 + e), rest))
+            and vanishes(complement_gap(-e, 1 / (1 + e + b)))
+        ),
+        assumes="$0 < c(1-e) < 1$",
+    )
+    yield equal(
+        "Its start solves a bound of the budget not spent, which is also a function of T and c.",
+        ("D(1)", rise(1, rest)),
+        (r"T - \frac{(1-c)\log(1-c)}{c}", big - (1 - rest) * sp.log(1 - rest) / rest),
     )
 
 
 @claim(
     name="newton-steps",
-    theorem="ours, the seam",
+    source="ours, in code",
     statement="from the starts of kl_root, 4 Newton steps reach relative error 2^-24 and 5 reach "
-    "2^-53, for every float64 q in (0, 1) and every delta: NEWTON_STEPS = 6 has one to spare",
+    "2^-53, for every float64 q in (0, 1) and every delta: NEWTON_STEPS = "
+    f"{NEWTON_STEPS} has {NEWTON_STEPS - 5} to spare",
     tex=r"\frac{|x_4 - r|}{r} < 2^{-24},\quad \frac{|x_5 - r|}{r} < 2^{-53} "
     r"\qquad (2^{-1074} \le q < 1,\ \delta > 0;\ \text{also for } 1-g \ge 2^{-1074}(1-q))",
-    kind="interval",
-    assumes=(
-        "exact arithmetic; NEWTON_STEPS is read from the code",
-        "the error of a step grows with that of the step before, on either side of the root",
-    ),
-    depends=("newton-monotone", "newton-start", "newton-kernels", "newton-error"),
-    false=({"steps": 4}, {"steps": 5, "single": 27}),
+    false=({"steps": 4}, {"steps": 5, "single": 27}, {"taken": 4}),
 )
-def newton_steps(steps: int = 5, single: int = 24) -> Finding:
-    certificates, boxes = [], 0
-    if steps > NEWTON_STEPS:
-        return Finding("fails", f"the code takes {NEWTON_STEPS} steps only")
+def newton_steps(steps: int = 5, single: int = 24, taken: int = NEWTON_STEPS) -> Iterator[Step]:
+    yield Step(
+        "The code takes at least 5 steps.",
+        rf"\texttt{{NEWTON\_STEPS}} = {taken} \ge {steps}",
+        lambda: steps <= taken,
+        "exhaustive",
+    )
     for name, (errors, region) in REGIONS.items():
 
-        def bounded(x: arb, y: arb, errors: Any = errors) -> arb:
-            return spare(errors(x, y, steps), single)
+        def bounded(errors: Any = errors, region: Box = region, name: str = name) -> Finding:
+            return prove_positive(
+                lambda x, y: spare(errors(x, y, steps), single), region, name=name
+            )
 
-        found = prove_positive(bounded, region, name=name)
-        if found.outcome != "holds":
-            return Finding(found.outcome, f"{name}: {found.note}")
-        certificates += found.certificates
-        boxes += found.certificates[0]["word"].count(".")
-    return Finding("holds", f"{boxes} boxes in {len(REGIONS)} regions", tuple(certificates))
+        sides = r" \times ".join(rf"\left[{low}, {high}\right]" for low, high in region)
+        yield Step(
+            f"{SAYS[name]} Bound the error of the start, then that of each step from the one "
+            "before, by balls.",
+            rf"e_4 < 2^{{-24}}, \quad e_5 < 2^{{-53}} \quad\text{{on}}\quad {sides}",
+            bounded,
+            "interval",
+            assumes="exact arithmetic",
+            uses=("newton-monotone", "newton-start", "newton-kernels", "newton-error"),
+        )

@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from itertools import combinations, pairwise
 
-Law = tuple[Fraction, ...]
+Distribution = tuple[Fraction, ...]
 
 
-def laws(size: int, parts: int) -> Iterator[Law]:
-    """All laws on `size` tokens whose probabilities are multiples of 1/parts.
+def distributions(size: int, parts: int) -> Iterator[Distribution]:
+    """All distributions on `size` tokens whose probabilities are multiples of 1/parts.
 
     Examples
     --------
-    >>> len(list(laws(3, 4)))
+    >>> len(list(distributions(3, 4)))
     15
     """
     for bars in combinations(range(parts + size - 1), size - 1):
@@ -26,17 +26,20 @@ def laws(size: int, parts: int) -> Iterator[Law]:
         yield tuple(Fraction(high - low - 1, parts) for low, high in pairs)
 
 
-def candidate(target: Law, token: int, boosted: Fraction) -> Law:
-    """The law that gives `token` the probability `boosted` and shrinks all others in proportion."""
+def candidate(target: Distribution, token: int, boosted: Fraction) -> Distribution:
+    """`target` with `token` raised to `boosted` and all others lowered by one factor."""
     rest = 1 - target[token]
     shrink = (1 - boosted) / rest if rest else Fraction(1)
     return tuple(boosted if x == token else shrink * q for x, q in enumerate(target))
 
 
 def emitted(
-    draft: Law, target: Law, boosted: Sequence[Fraction], propose: Callable[..., Law] = candidate
-) -> Law:
-    """Law of the emitted token: accepted with min(1, g/p), else recovered from [h - p]_+.
+    draft: Distribution,
+    target: Distribution,
+    boosted: Sequence[Fraction],
+    propose: Callable[..., Distribution] = candidate,
+) -> Distribution:
+    """Distribution of the emitted token: accepted with min(1, g/p), else recovered from [h - p]_+.
 
     Examples
     --------
@@ -54,16 +57,16 @@ def emitted(
     return tuple(law)
 
 
-def total_variation(p: Law, q: Law) -> Fraction:
+def total_variation(p: Distribution, q: Distribution) -> Fraction:
     """TV(p, q) = sum [p - q]_+."""
     return sum((max(a - b, Fraction(0)) for a, b in zip(p, q, strict=True)), Fraction(0))
 
 
-def overlap(p: Law, q: Law) -> Fraction:
+def overlap(p: Distribution, q: Distribution) -> Fraction:
     """sum min(p, q), the acceptance of plain speculative sampling."""
     return sum((min(a, b) for a, b in zip(p, q, strict=True)), Fraction(0))
 
 
-def stretched(target: Law, share: Fraction) -> Law:
+def stretched(target: Distribution, share: Fraction) -> Distribution:
     """g = q + share (1 - q) for every token of positive probability: a boost in rationals."""
     return tuple(q + share * (1 - q) if q else q for q in target)

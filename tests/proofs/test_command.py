@@ -27,10 +27,10 @@ def test_the_exit_status_is_one_on_an_unexpected_verdict(capsys, monkeypatch):
 def test_the_exit_status_is_one_when_a_check_finds_its_statement_false(capsys, monkeypatch):
     registry = claims.load()
     item = registry["tangent-of-log"]
-    broken = dataclasses.replace(item, check=lambda: item.check(**item.false[0]))
+    broken = dataclasses.replace(item, build=lambda: item.build(**item.false[0]))
     monkeypatch.setattr(claims, "load", lambda: {broken.name: broken})
     assert main(["--json"]) == 1
-    assert json.loads(capsys.readouterr().out)[0]["verdict"] == "false"
+    assert json.loads(capsys.readouterr().out)[0]["verdict"] == "failed"
 
 
 def test_json_records_name_the_claim_its_kind_and_its_verdict(capsys):
@@ -38,12 +38,13 @@ def test_json_records_name_the_claim_its_kind_and_its_verdict(capsys):
     [record] = json.loads(capsys.readouterr().out)
     assert (record["name"], record["kind"]) == ("chi-square-exact", "symbolic")
     assert (record["verdict"], record["expected"]) == ("proved", "proved")
+    assert all(step["says"] and step["outcome"] == "holds" for step in record["steps"])
 
 
 def test_explain_says_what_is_assumed_and_what_must_be_trusted(capsys):
     assert main(["--explain", "sharp-kl-bound"]) == 0
     text = capsys.readouterr().out
-    for part in ("tangent-of-log", "code to trust", "symbolic.py", "certificates"):
+    for part in ("step 1", "tangent-of-log", "code to trust", "symbolic.py", "certificates"):
         assert part in text
 
 

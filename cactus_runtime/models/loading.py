@@ -132,9 +132,10 @@ def _from_name(role: str, name: str) -> tuple[Any, PreTrainedTokenizerBase]:
     with no_progress_bars():
         try:
             place = name if Path(name).is_dir() or _hub_answers(name) else _cached(name)
-            loaded, told = AutoModelForCausalLM.from_pretrained(
+            found: Any = AutoModelForCausalLM.from_pretrained(
                 place, dtype="auto", output_loading_info=True
             )
+            loaded, told = found
             tokenizer = AutoTokenizer.from_pretrained(place)
         except DAMAGED as error:
             raise ModelNotFoundError(why_unreadable(role, name, error)) from error

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
 
-from cactus_theory.families import (
+from cactus_theory.divergences import (
     KL,
     Alpha,
     ChiSquare,

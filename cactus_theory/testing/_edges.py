@@ -119,7 +119,9 @@ def _batches(blocks: Sequence[Block], uniforms: Sequence[float]) -> list[list[Ro
         for turn, u, v in product(range(max(map(len, drafts))), uniforms, uniforms)
     ]
     different = list(dict.fromkeys(rounds))
-    return [list(rows) for rows in different] if len(blocks) == 1 else [sum(different, ())]
+    if len(blocks) == 1:
+        return [list(rows) for rows in different]
+    return [[row for rows in different for row in rows]]
 
 
 def _fault(verifier: Verifier, blocks: Sequence[Block], batch: Sequence[Row]) -> str | None:

@@ -37,7 +37,7 @@ _COLDEST, _HOTTEST = 1e-30, 1e30  # float32 still divides by them
 
 @dataclass(frozen=True)
 class SamplingParams:
-    """How logits become a law; applied in the order of the parameters, temperature after the rest.
+    """How logits become a law; applied in this order: penalties, temperature, top-k, top-p, min-p.
 
     Parameters
     ----------

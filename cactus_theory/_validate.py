@@ -20,6 +20,16 @@ def budget(name: str, value: Any) -> float:
     return float(number)
 
 
+def fraction(name: str, value: Any, interval: str) -> float:
+    """Return `value` as a float, or raise unless it is a number in `interval`: "(0, 1]", say."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise TypeError(f"{name} must be a number in {interval}, got {value!r}")
+    inside = 0 <= value <= 1
+    if not inside or (value == 0 and interval[0] == "(") or (value == 1 and interval[-1] == ")"):
+        raise ValueError(f"{name} must lie in {interval}, got {value!r}")
+    return float(value)
+
+
 def budgets(name: str, value: Any) -> np.ndarray:
     """Return an array of budgets, or raise at the first one that is negative or not finite."""
     array = _floats(name, value)

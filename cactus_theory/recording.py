@@ -167,8 +167,7 @@ def compress_distributions(
     >>> laws.tokens, float(laws.errors.kl[0])
     (array([[0, 1, 2]]), 0.0)
     """
-    if not 0 <= _validate.budget("tolerance", tolerance) < 1:
-        raise ValueError(f"tolerance must lie in [0, 1), got {tolerance!r}")
+    tolerance = _validate.fraction("tolerance", tolerance, "[0, 1)")
     draft, target = (np.atleast_2d(law) for law in _validate.law_pair(draft=draft, target=target))
     if draft.ndim != 2 or draft.shape != target.shape:
         raise ValueError(

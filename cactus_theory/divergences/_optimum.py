@@ -60,7 +60,7 @@ class Optimum:
     (0.7446, 0.2554)
     >>> float(optimum.bracket[0] - optimum.value), float(optimum.bracket[1] - optimum.value) < 1e-14
     (0.0, True)
-    >>> Status(optimum.status).name, 0 < optimum.iterations < 10
+    >>> Status(optimum.status).name, bool(0 < optimum.iterations < 10)
     ('ROOT', True)
     """
 

@@ -1,6 +1,6 @@
 """Rules in use elsewhere, for comparison: lenience, mixture, typical acceptance, top-k.
 
-None of them bounds a divergence by design; what each emits is exact all the same.
+None of them has a budget of divergence, though lenience bounds one; what each emits is exact.
 """
 
 from __future__ import annotations
@@ -51,9 +51,7 @@ class Lenience(SharedRecoveryRule):
     lenience: float
 
     def __post_init__(self) -> None:
-        value = _validate.budget("lenience", self.lenience)
-        if not 0 < value <= 1:
-            raise ValueError(f"lenience must lie in (0, 1], got {self.lenience!r}")
+        value = _validate.fraction("lenience", self.lenience, "(0, 1]")
         object.__setattr__(self, "lenience", value)
 
     def accepted_mass(self, draft: Any, target: Any, *, xp: Any = np) -> Any:
@@ -96,10 +94,7 @@ class Mixture(SharedRecoveryRule):
     weight: float
 
     def __post_init__(self) -> None:
-        value = _validate.budget("weight", self.weight)
-        if value > 1:
-            raise ValueError(f"weight must lie in [0, 1], got {self.weight!r}")
-        object.__setattr__(self, "weight", value)
+        object.__setattr__(self, "weight", _validate.fraction("weight", self.weight, "[0, 1]"))
 
     def accepted_mass(self, draft: Any, target: Any, *, xp: Any = np) -> Any:
         mixed = self.weight * target + (1 - self.weight) * draft
@@ -152,12 +147,10 @@ class TypicalAcceptance(SharedRecoveryRule):
     alpha: float | None = None
 
     def __post_init__(self) -> None:
-        alpha = math.sqrt(max(self.epsilon, 0)) if self.alpha is None else self.alpha
-        for name, value in (("epsilon", self.epsilon), ("alpha", alpha)):
-            if not 0 < _validate.budget(name, value) <= 1:
-                raise ValueError(f"{name} must lie in (0, 1], got {value!r}")
-        object.__setattr__(self, "epsilon", float(self.epsilon))
-        object.__setattr__(self, "alpha", float(alpha))
+        epsilon = _validate.fraction("epsilon", self.epsilon, "(0, 1]")
+        alpha = math.sqrt(epsilon) if self.alpha is None else self.alpha
+        object.__setattr__(self, "epsilon", epsilon)
+        object.__setattr__(self, "alpha", _validate.fraction("alpha", alpha, "(0, 1]"))
 
     def accepted_mass(self, draft: Any, target: Any, *, xp: Any = np) -> Any:
         logs = xp.log(xp.where(target > 0, target, 1.0))
@@ -168,7 +161,7 @@ class TypicalAcceptance(SharedRecoveryRule):
     def shared_weights(self, draft: Any, target: Any, *, xp: Any = np) -> Any:
         best = target == xp.amax(target, axis=-1, keepdims=True)
         first = best & (xp.cumsum(best, axis=-1) == 1)
-        return xp.where(first, 1.0, 0.0)
+        return xp.where(first, 1.0, 0.0 * target)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cactus_theory import (
@@ -24,13 +24,14 @@ from cactus_theory import (
     residual_distribution,
     total_variation,
 )
-from cactus_theory import laws as laws_module
+from cactus_theory import emitted as emitted_module
 from cactus_theory.testing import budgets, laws, pairs, rules, target_probabilities
 
 EPS = 2.0**-52
 # Laws of at most 8 tokens sum to one up to a few ulp, and the emitted law is a sum of products of
 # a few roundings each. A recovered mass w is shared by ratios [c - t]_+ / Z, each as uncertain as
 # rounding makes it where p nearly equals q; but w <= Z there, so absolutely this is an ulp again.
+AN_ULP = np.array([[1e-20, 1.0], [1e-19, 1 - 2.0**-53]])  # laws an ulp apart
 ABSOLUTE = 64 * EPS
 
 
@@ -149,6 +150,7 @@ def test_the_acceptance_gained_is_the_total_variation_paid(rule, pair):
 
 
 @given(rule=rules(), pair=pairs())
+@example(rule=SpeculativeSampling(), pair=tuple(AN_ULP))
 def test_the_output_law_is_no_farther_from_the_target_than_the_draft(rule, pair):
     p, q = pair
     out = output_distribution(rule, draft=p, target=q)
@@ -159,8 +161,10 @@ def test_the_output_law_is_no_farther_from_the_target_than_the_draft(rule, pair)
     hellinger = [((np.sqrt(law) - np.sqrt(q)) ** 2).sum() for law in (out, p)]
     assert hellinger[0] <= hellinger[1] + ABSOLUTE
     inside = q > 1e-100  # (p - q)^2 / q overflows below
-    chi_square = [((law - q)[inside] ** 2 / q[inside]).sum() for law in (out, p)]
-    assert chi_square[0] <= chi_square[1] * (1 + 64 * EPS) + ABSOLUTE
+    # That ulp may land on a token of 1e-18, a hundred times its probability: what a token of 1
+    # loses is a multiple of an ulp, and must go somewhere. It counts here by its square over q.
+    farthest = (np.abs(p - q) + ABSOLUTE)[inside] ** 2 / q[inside]
+    assert ((out - q)[inside] ** 2 / q[inside]).sum() <= farthest.sum() * (1 + 64 * EPS)
 
 
 @given(rule=rules(), pair=pairs())
@@ -365,7 +369,7 @@ def test_block_efficiency_has_its_closed_forms_and_batches():
 def test_a_slot_is_the_first_level_above_a_ratio(levels, ratios):
     level = np.sort(levels)
     ratio = np.concatenate([ratios, level, [0.0, 1.0]])
-    slot = laws_module._slots(level, ratio)
+    slot = emitted_module._slots(level, ratio)
     assert slot.tolist() == [sum(level <= x) for x in ratio]
 
 

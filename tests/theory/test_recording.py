@@ -150,7 +150,7 @@ def test_a_file_of_something_else_is_refused_by_name(content, tmp_path):
     ("change", "message"),
     [
         ({"tolerance": 1.0}, "tolerance must lie in"),
-        ({"tolerance": -1e-3}, "tolerance must be a number"),
+        ({"tolerance": -1e-3}, "tolerance must lie in"),
         ({"draft": [0.5, 0.6]}, "draft must sum to 1"),
         ({"draft": [[0.5, 0.5]] * 2}, "both have shape"),
     ],

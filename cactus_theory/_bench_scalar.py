@@ -14,8 +14,8 @@ _COEFFICIENTS = tuple(1 / (2 * k + 3) for k in reversed(range(10)))
 def scalar_optimum(q: float, delta: float) -> tuple[float, float]:
     """g and 1 - g with KL(Bernoulli(g) || Bernoulli(q)) = delta, by `scipy.optimize.brentq`.
 
-    The unknown is the gain below the half-way point and 1 - g above, as in `rules._kl_root`, and
-    the terms do not cancel: both results have full relative precision unless log(1/q) and delta
+    The unknown is the gain below the half-way point and 1 - g above, as in `exact_optimum`,
+    and the terms do not cancel: both results have full relative precision unless log(1/q) and delta
     nearly agree.
 
     Examples

@@ -11,7 +11,10 @@ _CHUNK = 16384  # a dozen float64 arrays of it fit a core's second-level cache
 
 
 def by_chunks(
-    function: Callable[..., tuple[Any, ...]], *inputs: Any, outputs: int | Sequence[Any]
+    function: Callable[..., tuple[Any, ...]],
+    *inputs: Any,
+    outputs: int | Sequence[Any],
+    size: int | None = None,
 ) -> tuple[Any, ...]:
     """Apply a function of 1-D float64 arrays, returning `outputs` arrays, to broadcast inputs.
 
@@ -25,6 +28,9 @@ def by_chunks(
     outputs : int or sequence of dtypes
         How many arrays of float64 the function returns, or the types of all of them.
 
+    size : int, optional
+        Elements of a piece; by default what a core's second-level cache holds.
+
     Returns
     -------
     tuple of arrays of the broadcast shape, scalars if it is ()
@@ -34,9 +40,10 @@ def by_chunks(
     >>> by_chunks(lambda x, y: (x + y, x - y), [1.0, 2.0], 3.0, outputs=2)
     (array([4., 5.]), array([-2., -1.]))
     """
-    if all(np.size(x) <= _CHUNK for x in inputs):
+    size = size or _CHUNK
+    if all(np.size(x) <= size for x in inputs):
         arrays = np.broadcast_arrays(*(np.asarray(x, dtype=np.float64) for x in inputs))
-        if arrays[0].size <= _CHUNK:
+        if arrays[0].size <= size:
             shape = arrays[0].shape
             results = function(*(x.ravel() for x in arrays))
             return tuple(result.reshape(shape)[()] for result in results)
@@ -48,7 +55,7 @@ def by_chunks(
         flags=["external_loop", "buffered", "zerosize_ok"],
         op_flags=flags,
         op_dtypes=[*([np.float64] * len(inputs)), *dtypes],
-        buffersize=_CHUNK,
+        buffersize=size,
     ) as pieces:
         for piece in pieces:
             results = function(*piece[: len(inputs)])

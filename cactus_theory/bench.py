@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import scipy
 from scipy.optimize import brentq
+from scipy.optimize.elementwise import find_root
 
 from cactus_theory._bench_scalar import scalar_optimum, textbook_residual
 from cactus_theory.divergences import binary_kl_of_gain
@@ -156,35 +157,32 @@ def _optima(*, many: int, few: int) -> Iterator[Comparison]:
     q = np.concatenate([10 ** rng.uniform(-8, 0, many // 2), rng.random(many - many // 2)])
     q = rng.permutation(q)
     some = q[:few].tolist()
-    rule = CactusExact(DELTA)
-    boost = Side(f"CactusExact({DELTA}).boost", many, lambda: rule.boost(q))
-    careful = Side(
-        "loop of brentq, same equation and unknowns with Python's math",
-        few,
-        lambda: [scalar_optimum(x, DELTA) for x in some],
-    )
-    yield Comparison("optimum-to-brentq", careful, boost, ">= 300")
+    solved = Side("exact_optimum, a bracketed root", many, lambda: exact_optimum(q, DELTA))
     own = Side(
         "loop of brentq on cactus_theory.divergences.binary_kl_of_gain",
         few,
         lambda: [_by_own_function(x) for x in some if x < math.exp(-DELTA)],
     )
-    yield Comparison("optimum-to-brentq-on-own-function", own, boost, ">= 300")
-    solved = Side("exact_optimum, with bracket", many, lambda: exact_optimum(q, DELTA))
-    yield Comparison("bracketed-optimum-to-brentq", careful, solved, "none")
-    try:
-        from scipy.optimize.elementwise import find_root
-    except ImportError:
-        print("optimum-to-find-root needs scipy >= 1.15", file=sys.stderr)
-        return
+    yield Comparison("optimum-to-brentq", own, solved, ">= 20")
+    careful = Side(
+        "loop of brentq, same equation and unknowns with Python's math",
+        few,
+        lambda: [scalar_optimum(x, DELTA) for x in some],
+    )
+    yield Comparison("optimum-to-brentq-in-math", careful, solved, "none")
     unsaturated = q[-np.log(q) > DELTA]
     start = (unsaturated, np.ones_like(unsaturated))
-    found = Side(
+    size = unsaturated.size
+    plain = Side(
         "scipy.optimize.elementwise.find_root, textbook KL",
-        unsaturated.size,
+        size,
         lambda: find_root(textbook_residual, start, args=(unsaturated, DELTA)),
     )
-    yield Comparison("optimum-to-find-root", found, boost, ">= 1")
+    same = Side("exact_optimum of the same", size, lambda: exact_optimum(unsaturated, DELTA))
+    yield Comparison("find-root-to-optimum", same, plain, "<= 1.3")
+    rule = CactusExact(DELTA)
+    boost = Side(f"CactusExact({DELTA}).boost, Newton steps", many, lambda: rule.boost(q))
+    yield Comparison("optimum-to-newton", solved, boost, ">= 10")
 
 
 def _by_own_function(q: float) -> Any:

@@ -15,6 +15,8 @@ from cactus_theory._chunks import by_chunks
 from cactus_theory.divergences import _root
 from cactus_theory.divergences._optimum import Optimum, ratio_and_gap
 
+_PIECE = 32768  # elements solved at once; with half as many, 1.25 times as slow was seen
+
 
 class Divergence(ABC):
     r"""An f-divergence D(p || q) = sum_x q(x) f(p(x) / q(x)), f convex, f(1) = 0.
@@ -177,7 +179,7 @@ class Divergence(ABC):
         """
         q, delta = arguments(target_prob, delta)
         dtypes = [*([np.float64] * 5), np.int16, np.int8]
-        found = by_chunks(self._solve_piece, q, delta, outputs=dtypes)
+        found = by_chunks(self._solve_piece, q, delta, outputs=dtypes, size=_PIECE)
         value, complement, ratio, upper, gap, iterations, status = found
         gap = None if self.curvature is None else gap
         return Optimum(value, complement, ratio, (value, upper), gap, iterations, status)

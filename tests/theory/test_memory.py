@@ -90,11 +90,12 @@ def test_a_batch_takes_no_more_for_each_position(rule):
 @pytest.mark.parametrize("delta", [1e-4, 0.03, 1.0])
 def test_a_million_optima_take_their_results_and_little_more(delta):
     q = np.random.default_rng(3).random(1_000_000)
-    # Results and 2 MB of temporaries: three arrays for `boost`, five with the bracket and the gap,
-    # one for the closed form; scipy loads a megabyte of modules at its first root.
+    # Results and 2 MB of temporaries: three arrays for `boost`, one for the closed form. Five for
+    # the optimum with its bracket and gap, .4 of one for iterations and status, and some seventy
+    # pieces of 32,768 elements that scipy's root finder holds.
     assert peak(lambda: CactusExact(delta).boost(q)) <= 4 * q.nbytes
-    assert peak(lambda: exact_optimum(q, delta)) <= 7 * q.nbytes
-    assert peak(lambda: optimum_gap(q, delta)) <= 7 * q.nbytes
+    assert peak(lambda: exact_optimum(q, delta)) <= 8.5 * q.nbytes
+    assert peak(lambda: optimum_gap(q, delta)) <= 8.5 * q.nbytes
     assert peak(lambda: second_order_optimum(q, delta)) <= 1.5 * q.nbytes
 
 

@@ -4,6 +4,7 @@ Triton decides on import whether it interprets, and torch imports it with the ot
 """
 
 import doctest
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -23,6 +24,8 @@ from cactus_theory import (
     output_distribution,
 )
 from cactus_theory.rules import CandidateRule
+from cactus_theory.testing import check_by_enumeration
+from tests.runtime.kit_adapters import in_torch as in_torch_by
 
 CHUNK = kernels._CHUNK
 LAST_UNIFORM = 1 - 2.0**-53
@@ -140,30 +143,36 @@ def test_they_agree_at_every_count_of_accepted_tokens_and_where_the_rule_is_swit
 
 # Laws whose only thresholds are 1/2 (plain) or 3/4 to accept the last token, and 3/4 to recover
 # the first: midpoints of four cells see them exactly.
-PLAIN = SpeculativeSampling(), np.array([4, 4, 8]) / 16, np.array([7, 5, 4]) / 16
-HALF_WAY = HalfWay(), np.array([8, 8, 80]) / 96, np.array([46, 26, 24]) / 96
+PLAIN = SpeculativeSampling(), [[4, 4, 8], [7, 5, 4]], 16
+HALF_WAY = HalfWay(), [[8, 8, 80], [46, 26, 24]], 96
 
 
-@pytest.mark.parametrize(("rule", "draft", "target"), [PLAIN, HALF_WAY], ids=["plain", "own"])
-def test_they_emit_exactly_the_output_law(rule, draft, target):
-    cells = 4
-    grid = (torch.arange(cells, dtype=torch.float64) + 0.5) / cells
-    (token, u, v) = torch.cartesian_prod(torch.arange(3, dtype=torch.float64), grid, grid).unbind(1)
-    token, batch = token.long(), len(token)
-    block = kernels.verify(
+@pytest.mark.parametrize(("rule", "laws", "total"), [PLAIN, HALF_WAY], ids=["plain", "own"])
+def test_they_emit_exactly_the_output_law(rule, laws, total):
+    draft, target = ([Fraction(n, total) for n in law] for law in laws)
+    verifier = in_torch_by(kernels.verify, rule, dtype=torch.float32)
+    found = check_by_enumeration(verifier, rule, draft=draft, target=target, cells=4)
+    if rule == SpeculativeSampling():
+        assert list(found.first_token()) == target
+    else:
+        expected = output_distribution(
+            rule, draft=np.array(draft, dtype=float), target=np.array(target, dtype=float)
+        )
+        # counts are exact: a sum of 48 terms
+        np.testing.assert_allclose(found.first_token(), expected, rtol=0, atol=1e-14)
+    assert abs(np.array(draft, dtype=float) - found.first_token().astype(float)).max() > 0.05
+
+
+def test_ragged_blocks_follow_their_joint_law():
+    rule = SpeculativeSampling()
+    check_by_enumeration(
+        in_torch_by(kernels.verify, rule, dtype=torch.float32),
         rule,
-        token[:, None],
-        draft_probs=torch.tensor(draft).expand(batch, 1, 3),
-        target_logits=torch.tensor(target).float().log().expand(batch, 2, 3),
-        accept_uniforms=u[:, None],
-        recover_uniforms=v,
+        draft=[[[0.5, 0.5], [0.75, 0.25]], []],
+        target=[[[0.75, 0.25], [0.5, 0.5], [0.5, 0.5]], [[0.25, 0.75]]],
+        cells=2,
+        rows=40,
     )
-    emitted = torch.where(block.accepted > 0, token, block.last_token)
-    law = torch.zeros(3, dtype=torch.float64)
-    law.scatter_add_(0, emitted, torch.tensor(draft)[token] / cells**2)
-    expected = output_distribution(rule, draft=draft, target=target)
-    assert np.abs(law.numpy() - expected).max() < 1e-14  # counts are exact: a sum of 48 terms
-    assert np.abs(draft - expected).max() > 0.05
 
 
 @pytest.mark.parametrize("u", [0.0, 0.2, 0.5, 0.7, LAST_UNIFORM])

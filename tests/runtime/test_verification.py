@@ -1,6 +1,7 @@
 """The torch verifier: its law enumerated, and its tokens against the numpy specification's."""
 
 from collections import Counter
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -9,57 +10,51 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cactus_runtime import judge
+from cactus_runtime.verification.by_distribution import judge_by_distribution
+from cactus_runtime.verification.warp import IdentityWarp
 from cactus_theory import (
     Cactus,
     CactusExact,
+    CactusSafe,
+    Lenience,
+    Mixture,
     SpeculativeSampling,
     emission,
-    output_distribution,
     specification,
 )
+from cactus_theory.testing import (
+    ConformanceError,
+    as_sampler,
+    check_by_enumeration,
+    check_by_sampling,
+    check_edges,
+)
 from cactus_theory.testing.strategies import budgets, pairs
+from tests.runtime.kit_adapters import in_torch
 
-DRAFT = np.array([1, 3, 4, 8]) / 16
-TARGET = np.array([6, 4, 4, 2]) / 16
+DRAFT = [Fraction(n, 16) for n in (1, 3, 4, 8)]
+TARGET = [Fraction(n, 16) for n in (6, 4, 4, 2)]
 
 
 def log(law):
     return torch.tensor(np.asarray(law)).log()
 
 
-def enumerate_law(verifier, rule, cells):
-    """Law of the first emitted token over all tokens and midpoints of cells x cells uniforms."""
-    grid = (torch.arange(cells, dtype=torch.float64) + 0.5) / cells
-    cases = torch.cartesian_prod(torch.arange(4, dtype=torch.float64), grid, grid)
-    (token, u, v), batch = cases.unbind(-1), len(cases)
-    token = token.long()
-    block = verifier(
-        rule,
-        token[:, None],
-        draft_probs=torch.tensor(DRAFT).expand(batch, 1, 4),
-        target_logits=log(np.stack([TARGET, TARGET])).expand(batch, 2, 4),
-        accept_uniforms=u[:, None],
-        recover_uniforms=v,
-    )
-    emitted = torch.where(block.accepted > 0, token, block.last_token)
-    law = torch.zeros(4, dtype=torch.float64)
-    return law.scatter_add_(0, emitted, torch.tensor(DRAFT)[token] / cells**2).numpy()
-
-
 def test_plain_speculative_sampling_emits_exactly_the_target():
-    # With 48 cells every threshold of these rational laws lies between two midpoints, so the
-    # counts are exact; what is left is the rounding of a sum of 9,216 terms.
-    law = enumerate_law(judge, SpeculativeSampling(), 48)
-    assert np.abs(law - TARGET).max() < 1e-12
+    rule = SpeculativeSampling()
+    found = check_by_enumeration(
+        in_torch(judge, rule), rule, draft=DRAFT, target=TARGET, cells=48, rows=512
+    )
+    assert list(found.first_token()) == TARGET  # Fractions: every threshold is a multiple of 1/24
 
 
 @pytest.mark.parametrize("rule", [Cactus(0.05), Cactus(0.5), CactusExact(0.05), CactusExact(0.5)])
-def test_a_lossy_rule_emits_its_output_law_to_one_cell(rule):
-    cells = 150
-    expected = output_distribution(rule, draft=DRAFT, target=TARGET)
-    law = enumerate_law(judge, rule, cells)
-    assert np.abs(law - expected).max() <= 2 / cells  # one cell per uniform
-    assert np.abs(expected - TARGET).max() > 4 / cells  # and the check can tell it from plain
+def test_a_lossy_rule_emits_its_output_law_to_the_grid_and_is_told_from_all_others(rule):
+    draft, target = np.array(DRAFT, dtype=float), np.array(TARGET, dtype=float)
+    found = check_by_enumeration(
+        in_torch(judge, rule), rule, draft=draft, target=target, cells=64, rows=512
+    )
+    assert "plain speculative sampling (no boost)" not in found.unresolved
 
 
 class MissingBoost(Cactus):
@@ -72,10 +67,51 @@ class UnscaledResidual(Cactus):
         return xp.ones_like(target_prob)
 
 
-@pytest.mark.parametrize("mutant", [MissingBoost(0.5), UnscaledResidual(0.2)])
-def test_the_enumeration_rejects_a_mutant(mutant):
-    expected = output_distribution(Cactus(mutant.delta), draft=DRAFT, target=TARGET)
-    assert np.abs(enumerate_law(judge, mutant, 150) - expected).max() > 2 / 150
+@pytest.mark.parametrize(
+    ("mutant", "name"),
+    [
+        (MissingBoost(0.5), "the nearest is"),
+        (UnscaledResidual(0.2), "it matches residual not resc"),
+    ],
+)
+def test_the_enumeration_rejects_a_mutant(mutant, name):
+    draft, target = np.array(DRAFT, dtype=float), np.array(TARGET, dtype=float)
+    with pytest.raises(ConformanceError, match=name):
+        check_by_enumeration(
+            in_torch(judge, mutant),
+            Cactus(mutant.delta),
+            draft=draft,
+            target=target,
+            cells=64,
+            rows=512,
+        )
+
+
+def by_distribution(rule, tokens, **block):
+    return judge_by_distribution(rule, tokens, limits=None, warp=IdentityWarp(), **block)
+
+
+LOSSY = [SpeculativeSampling(), Cactus(0.05), CactusExact(0.1), CactusSafe(0.2)]
+SHARED = [Lenience(0.5), Mixture(0.7)]
+
+
+@pytest.mark.parametrize(
+    ("function", "rule"),
+    [(judge, rule) for rule in LOSSY] + [(by_distribution, rule) for rule in LOSSY[:2] + SHARED],
+    ids=lambda value: getattr(value, "__name__", repr(value)),
+)
+def test_ragged_blocks_follow_their_joint_law_and_the_edges_hold(function, rule):
+    verifier = in_torch(function, rule)
+    check_by_enumeration(verifier, rule, cells=4, rows=512)
+    # probabilities come from logits, right to a few roundings of 2^-53
+    check_edges(verifier, rule, largest_uniform=1 - 2.0**-48)
+
+
+def test_blocks_with_uniforms_of_their_own_follow_their_joint_law():
+    rule = Cactus(0.1)
+    sampler = as_sampler(in_torch(judge, rule, dtype=torch.float32))
+    report = check_by_sampling(sampler, rule, rows=512)
+    assert min(report.power.values()) >= 0.999
 
 
 def test_a_uniform_of_zero_never_accepts_an_excluded_token():

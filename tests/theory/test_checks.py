@@ -541,5 +541,5 @@ def test_the_examples_of_the_page_on_samplers_run():
     result = doctest.testfile(
         str(page), module_relative=False, optionflags=doctest.ELLIPSIS, encoding="utf-8"
     )
-    assert result.attempted == 15
+    assert result.attempted == 16
     assert result.failed == 0

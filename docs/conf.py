@@ -49,6 +49,7 @@ extensions = [
 # Strict: `make docs` turns warnings into errors.
 nitpicky = True
 default_role = "py:obj"
+highlight_language = "none"  # of blocks that name no language: formulas, outputs
 
 # Reference. Types are in the docstrings, which say more of them than annotations can.
 autosummary_generate = True
@@ -58,8 +59,6 @@ autodoc_default_options = {"members": True, "member-order": "bysource"}
 autodoc_preserve_defaults = True
 numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
-add_module_names = False
-python_use_unqualified_type_names = True
 toc_object_entries_show_parents = "hide"
 
 # Pages and notebooks.

@@ -17,13 +17,7 @@ _CODE = re.compile(r"(``.+?``|`[^`]+`)")
 
 
 def plain(lines: Iterable[str]) -> list[str]:
-    """The docstring as reStructuredText: formulas literal, those of a paragraph of their own too.
-
-    Examples
-    --------
-    >>> plain(["sum |p - q|", "", "    |x| <= 1", "", ">>> 2 * 3", "6"])
-    ['sum \\\\|p - q\\\\|', '', '::', '', '    |x| <= 1', '', '>>> 2 * 3', '6']
-    """
+    """The docstring as reStructuredText, with its formulas literal."""
     done: list[str] = []
     doctest = formula = sections = False
     for line in lines:

@@ -76,15 +76,20 @@ def _defined(module: Any) -> list[str]:
 
 def package_page(package: str) -> str:
     """The page of one package: its modules, each with a table of its public names."""
-    lines = [package, "=" * len(package), "", f".. automodule:: {package}"]
-    lines += ["   :no-members:", ""]
-    for source, names in public(package).items():
-        lines += [source, "-" * len(source), ""]
-        if source != package:
-            lines += [_summary(source), ""]
-        lines += [".. autosummary::", f"   :toctree: {package}", ""]
-        lines += [f"   ~{name.removeprefix(package)[1:]}" for name in names] + [""]
+    names = public(package)
+    lines = [package, "=" * len(package), "", f".. automodule:: {package}", "   :no-members:", ""]
+    lines += _table(package, names.pop(package, []))
+    imported_alone = {f"{package}.{module}" for module in MODULES.get(package, ())}
+    for module, members in names.items():
+        # Where its names are imported from the package, the place of a module is only an order.
+        title = module if module in imported_alone else module.removeprefix(f"{package}.")
+        lines += [title, "-" * len(title), "", _summary(module), "", *_table(package, members)]
     return "\n".join(lines)
+
+
+def _table(package: str, names: list[str]) -> list[str]:
+    rows = [f"   ~{name.removeprefix(package)[1:]}" for name in names]
+    return [".. autosummary::", f"   :toctree: {package}", "", *rows, ""] if rows else []
 
 
 def _summary(module: str) -> str:
@@ -124,12 +129,20 @@ def write_pages(app: Sphinx, config: Any) -> None:
             path.write_text(text, encoding="utf-8")
 
 
-def plain_when_unknown(app: Sphinx, env: Any, node: Any, shown: nodes.Node) -> nodes.Node | None:
-    """What docstrings put between single backticks links to a public name, or is code."""
-    return shown if node.get("reftype") == "obj" and not node.get("refexplicit") else None
+def link_or_code(app: Sphinx, env: Any, node: Any, shown: nodes.Node) -> nodes.Node | None:
+    """What docstrings put between single backticks: a link to a public name, or code."""
+    if node.get("reftype") != "obj" or node.get("refexplicit"):
+        return None
+    resolve = env.domains["py"].resolve_xref
+    for package in PACKAGES:
+        target = f"{package}.{node['reftarget']}"
+        found = resolve(env, node["refdoc"], app.builder, "obj", target, node, shown)
+        if found is not None:
+            return found
+    return shown
 
 
 def setup(app: Sphinx) -> ExtensionMetadata:
     app.connect("config-inited", write_pages)
-    app.connect("missing-reference", plain_when_unknown)
+    app.connect("missing-reference", link_or_code)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

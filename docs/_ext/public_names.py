@@ -21,10 +21,15 @@ PACKAGES = ("cactus_theory", "cactus_theory.testing", "cactus_runtime", "proofs_
 
 # Public modules whose names their package does not import, and what in them is not public.
 MODULES = {
-    "cactus_theory": ("curves", "plots", "recording", "specification"),
+    "cactus_theory": ("curves", "plots", "recording", "rules.registry", "specification"),
     "cactus_runtime": ("recording", "integrations.transformers_generate"),
 }
-HELPERS = {"cactus_theory.specification.inverse_cdf"}
+HELPERS = {
+    "cactus_theory.rules.registry.budgeted_candidates",
+    "cactus_theory.rules.registry.entry_named",
+    "cactus_theory.rules.registry.takes",
+    "cactus_theory.specification.inverse_cdf",
+}
 FOLDER = "reference/generated"
 
 

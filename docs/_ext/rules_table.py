@@ -1,11 +1,10 @@
-"""The directive ``rules``: a table of rules, made of the rules' own `facts`.
+"""The directive ``rules``: a table of the rules in the registry, made of their own `facts`.
 
 Knows how a formula in plain letters is set, and nothing of any one rule.
 """
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Iterable
 from typing import ClassVar
@@ -17,8 +16,8 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.typing import ExtensionMetadata
 
-import cactus_theory.rules
-from cactus_theory import CandidateRule, Rule, SharedRecoveryRule
+from cactus_theory import CandidateRule, SharedRecoveryRule
+from cactus_theory.rules.registry import RULES, Entry
 
 KINDS = {"candidates": CandidateRule, "shared": SharedRecoveryRule}
 COLUMNS = {
@@ -47,12 +46,6 @@ SIGNS = {
 }
 
 
-def rules() -> list[type[Rule]]:
-    """Every rule that can be made, in the order of the source."""
-    found = [value for value in vars(cactus_theory.rules).values() if inspect.isclass(value)]
-    return [rule for rule in found if issubclass(rule, Rule) and not inspect.isabstract(rule)]
-
-
 def typeset(formula: str) -> str:
     """The formula with the signs of mathematics for plain letters."""
     for plain, sign in SIGNS.items():
@@ -67,15 +60,15 @@ class RulesTable(SphinxDirective):
     option_spec: ClassVar = {}
 
     def run(self) -> list[nodes.Node]:
-        kind = directives.choice(self.arguments[0], tuple(KINDS))
-        return [_table(rule for rule in rules() if issubclass(rule, KINDS[kind]))]
+        kind = KINDS[directives.choice(self.arguments[0], tuple(KINDS))]
+        return [_table((name, rule) for name, rule in RULES.items() if issubclass(rule.kind, kind))]
 
 
-def _table(chosen: Iterable[type[Rule]]) -> nodes.table:
-    group = nodes.tgroup("", *(nodes.colspec(colwidth=1) for _ in range(1 + len(COLUMNS))))
+def _table(chosen: Iterable[tuple[str, Entry]]) -> nodes.table:
+    group = nodes.tgroup("", *(nodes.colspec(colwidth=1) for _ in range(2 + len(COLUMNS))))
     group["cols"] = len(group)
-    head = [nodes.Text(title) for title in ("rule", *COLUMNS.values())]
-    rows = [[_link(rule), *_facts(rule)] for rule in chosen]
+    head = [nodes.Text(title) for title in ("rule", "name", *COLUMNS.values())]
+    rows = [[_link(rule), nodes.literal("", name), *_facts(rule)] for name, rule in chosen]
     group += nodes.thead("", _row(head))
     group += nodes.tbody("", *(_row(row) for row in rows))
     return nodes.table("", group, classes=["rules"])
@@ -85,13 +78,14 @@ def _row(cells: Iterable[nodes.Node]) -> nodes.row:
     return nodes.row("", *(nodes.entry("", nodes.paragraph("", "", cell)) for cell in cells))
 
 
-def _facts(rule: type[Rule]) -> list[nodes.Node]:
+def _facts(rule: Entry) -> list[nodes.Node]:
     return [nodes.Text(typeset(getattr(rule.facts, column))) for column in COLUMNS]
 
 
-def _link(rule: type[Rule]) -> nodes.Node:
-    code = nodes.literal("", rule.__name__)
-    target = f"cactus_theory.{rule.__name__}"
+def _link(rule: Entry) -> nodes.Node:
+    name = rule.kind.__name__
+    code = nodes.literal("", name)
+    target = f"cactus_theory.{name}"
     return pending_xref("", code, refdomain="py", reftype="class", reftarget=target)
 
 

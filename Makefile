@@ -6,7 +6,7 @@ WORKERS ?= 2  # processes of `make test`, each with models of its own: some 2 GB
 # Two threads stall whenever the other core is busy; set it higher on a quiet machine.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-lm-eval test-vllm lint docs figure clean
+.PHONY: demo test test-lm-eval test-vllm sweep-models lint docs figure clean
 
 demo: .venv/demo
 	.venv/bin/python -m cactus_runtime.cli.demo $(ARGS)
@@ -24,6 +24,10 @@ test-vllm: .venv-vllm/test
 test-lm-eval: .venv/lm-eval
 	.venv/bin/python -m pytest tests/integrations/test_lm_eval.py tests/integrations/test_ifeval.py \
 		cactus_runtime/integrations/lm_eval.py $(ARGS)
+
+# Every causal language model class of transformers, built tiny: docs/models.md; some minutes.
+sweep-models: .venv/test
+	.venv/bin/python scripts/sweep_models.py $(ARGS)
 
 lint: .venv/dev
 	.venv/bin/ruff check .

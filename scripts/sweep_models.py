@@ -1,8 +1,8 @@
 """Every causal language model class of transformers: decoded right, or refused before any work.
 
 Each is built tiny with random weights, and decoded greedily without a draft, with a perturbed copy
-of itself as draft, and in a batch of rows of several lengths. Every token must be what reading the
-text so far at once, uncached, gives the largest logit. Writes docs/models.md.
+of itself as draft, and in a batch of rows of several lengths. Every token must be the one to which
+reading the whole text at once, uncached, gives the largest logit. Writes docs/models.md.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import sys
 import warnings
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,7 +54,7 @@ def examine(name: str) -> Finding:
     finding = functools.partial(Finding, name)
     try:
         model = build(name)
-        _next_logits(model, ROWS[0])
+        first_wrong(model, ROWS[0], ROWS[0][:1])
     except Exception as error:
         return finding("not built", _sentence(error))
     try:
@@ -90,18 +91,14 @@ def perturbed(model: PreTrainedModel) -> PreTrainedModel:
     return changed
 
 
-def first_wrong(model: PreTrainedModel, prompt: list[int], tokens: tuple[int, ...]) -> int | None:
-    """The first token that the whole text before it, read at once, does not make the likeliest."""
-    for place, token in enumerate(tokens):
-        logits = _next_logits(model, [*prompt, *tokens[:place]])
-        if logits.max() - logits[token] > _CLOSE * logits.abs().max():
-            return place
-    return None
-
-
 @torch.no_grad()
-def _next_logits(model: PreTrainedModel, ids: list[int]) -> torch.Tensor:
-    return model(input_ids=torch.tensor([ids]), use_cache=False).logits[0, -1]
+def first_wrong(model: PreTrainedModel, prompt: list[int], tokens: Sequence[int]) -> int | None:
+    """The first token that the whole text, read at once, does not make the likeliest."""
+    whole = torch.tensor([[*prompt, *tokens]])
+    logits = model(input_ids=whole, use_cache=False).logits[0, len(prompt) - 1 : -1]
+    chosen = logits.gather(-1, whole[0, len(prompt) :, None]).squeeze(-1)
+    wrong = logits.amax(-1) - chosen > _CLOSE * logits.abs().amax(-1)
+    return int(wrong.nonzero()[0]) if wrong.any() else None
 
 
 def _request(prompt: list[int]) -> Request:
@@ -130,7 +127,8 @@ def page(findings: list[Finding]) -> str:
         "transformers' causal-LM mapping, built tiny with random weights, decoded greedily with "
         "no draft, with a perturbed copy of itself as draft (3 tokens a block), and in a batch of "
         "three rows of unequal length; compared, token by token, with reading the whole text at "
-        "once without a cache. It shows that the classes decode as they read, in float32 on a "
+        "once without a cache; classes of encoders were told that they decode (`is_decoder`). It "
+        "shows that the classes decode as they read, in float32 on a "
         "CPU; not that any checkpoint is good, nor what other attention kernels do.",
         "",
         "| outcome | classes |",

@@ -47,21 +47,57 @@ _SIZES = {
     "first_k_dense_replace": 1,
     "pad_token_id": 0,
 }
-_LATENT = {"num_key_value_heads": 4}
 _HYBRID = {"mamba_n_heads": 8, "mamba_d_head": 8, "mamba_expand": 2, "mamba_d_state": 8}
+_ENDS = {"bos_token_id": 1, "eos_token_id": 2}
+_ROPE = {"rope_type": "default", "rope_theta": 1e4}
+_LOCAL_AND_FULL = ["sliding_attention", "full_attention"]
+_TOWER = {
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "image_size": 32,
+}
 _OWN: dict[str, dict[str, Any]] = {
     "BambaForCausalLM": {**_HYBRID, "attn_layer_indices": [1]},
-    "BltForCausalLM": {},
     "CodeGenForCausalLM": {"rotary_dim": 8},
-    "CwmForCausalLM": {"bos_token_id": 1, "eos_token_id": 2},
+    "CohereCompassForCausalLM": {
+        "layer_types": _LOCAL_AND_FULL,
+        "rope_parameters": dict.fromkeys(_LOCAL_AND_FULL, _ROPE),
+    },
+    "CwmForCausalLM": _ENDS,
+    "DbrxForCausalLM": {
+        "attn_config": {"rope_theta": 1e4, "kv_n_heads": 2, "clip_qkv": 8.0},
+        "ffn_config": {"ffn_hidden_size": 16, "moe_num_experts": 4, "moe_top_k": 2},
+    },
+    "Emu3ForCausalLM": _ENDS,
+    "Gemma3nForCausalLM": {
+        "num_hidden_layers": 4,
+        "num_kv_shared_layers": 1,
+        "layer_types": 2 * _LOCAL_AND_FULL,
+    },
+    "GitForCausalLM": {"vision_config": _TOWER},
     "GPTJForCausalLM": {"rotary_dim": 8},
     "GPTNeoForCausalLM": {"attention_types": [[["global", "local"], 1]]},
     "GraniteMoeHybridForCausalLM": {**_HYBRID, "layer_types": ["mamba", "attention"]},
+    "Lfm2ForCausalLM": {"layer_types": ["conv", "full_attention"]},
     "Lfm2MoeForCausalLM": {"layer_types": ["conv", "full_attention"]},
-    "Mamba2ForCausalLM": {"head_dim": 16, "num_heads": 4},
-    "ModernBertDecoderForCausalLM": {"bos_token_id": 1, "eos_token_id": 2},
-    "ReformerModelWithLMHead": {"is_decoder": True},
+    "LongcatFlashForCausalLM": {"head_dim": 8, "num_layers": 1},
+    "Mamba2ForCausalLM": {"head_dim": 16, "num_heads": 4, "n_groups": 1, "state_size": 8},
+    "MllamaForCausalLM": {**_ENDS, "rope_parameters": _ROPE},
+    "ModernBertDecoderForCausalLM": _ENDS,
+    "MusicgenForCausalLM": {"num_codebooks": 1},
+    "MusicgenMelodyForCausalLM": {"num_codebooks": 1},
+    "ReformerModelWithLMHead": {
+        "axial_pos_embds_dim": (16, 16),
+        "axial_pos_shape": (8, 8),
+        "attn_layers": ["local", "local"],
+    },
     "XmodForCausalLM": {"default_language": "en_XX"},
+    "ZambaForCausalLM": {
+        "num_hidden_layers": 4,
+        "layer_types": 2 * ["linear_attention", "hybrid"],
+    },
     "ZayaForCausalLM": {"num_experts_per_tok": 1},
 }
 _MOST = 20_000_000  # parameters
@@ -81,7 +117,7 @@ def configuration(name: str) -> Any:
     if "is_decoder" in known:  # an encoder's classes decode if they are told to
         given["is_decoder"] = True
     if "kv_lora_rank" in known:
-        given |= _LATENT
+        given["num_key_value_heads"] = _SIZES["num_attention_heads"]
         given.pop("head_dim", None)
     return made(**{**given, **_OWN.get(name, {})})
 

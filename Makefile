@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 .PHONY: demo test test-lm-eval test-vllm sweep-models lint docs figure clean
 
 demo: .venv/demo
-	.venv/bin/python -m cactus_runtime.cli.demo $(ARGS)
+	.venv/bin/cactus demo $(ARGS)
 
 test: .venv/test
 	.venv/bin/python -m pytest --numprocesses=$(WORKERS) --dist=worksteal $(ARGS)

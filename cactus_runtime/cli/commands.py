@@ -31,7 +31,11 @@ COMMANDS = {
         "What a candidate's budget grants to one token.",
     ),
     "check": Entry("proofs_check.__main__:main", "Verify the theorems by machine.", forwards=True),
-    "bench": Entry("cactus_runtime.bench.__main__:main", "Time the decoder.", forwards=True),
+    "demo": Entry("cactus_runtime.cli.demo:demo", "Compare a rule with plain decoding."),
+    "bench": Entry("cactus_runtime.bench.__main__:bench", "Time the decoder."),
+    "bench-quality": Entry(
+        "cactus_runtime.bench.quality.__main__:quality", "IFEval under many rules; resumable."
+    ),
     "bench-theory": Entry("cactus_theory.bench:main", "Time the theory.", forwards=True),
 }
 

@@ -1,41 +1,44 @@
-"""``python -m cactus_runtime.cli.demo``: a real pair decodes a prompt, with its account."""
+"""``cactus demo``: a pair decodes a prompt by a rule, by speculative sampling, and plainly."""
 
 from __future__ import annotations
 
-import argparse
-import sys
+from types import SimpleNamespace
+from typing import Any
 
-from rich.console import Console
+import click
 
-from cactus_runtime.decoder import Decoder, Decoding
-from cactus_runtime.pairs import PAIRS
-from cactus_runtime.request import Request
-from cactus_runtime.result.terminal import colour, comparison, legend
-from cactus_runtime.sampling import SamplingParams
-from cactus_theory import Cactus, CandidateRule, SpeculativeSampling
-
-PROMPT = "Why is the sky blue?"
+from cactus_runtime.cli.decode import PAIRS
+from cactus_runtime.cli.rule_options import rule_options
+from cactus_theory.rules import Rule, SpeculativeSampling
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = _parser()
-    options = parser.parse_args(arguments)
-    try:
-        return _show(options)
-    except (ValueError, TypeError, OSError, ModuleNotFoundError) as error:
-        parser.error(str(error))
+@click.command(context_settings={"show_default": True})
+@click.argument("prompt", default="Why is the sky blue?")
+@click.option("--pair", type=click.Choice(PAIRS), default="smollm2", help="Models.")
+@click.option("--drafts", default=2, help="Drafted tokens per target pass.")
+@click.option("--temperature", default=0.7, help="Of both models.")
+@click.option("--tokens", default=96, help="Most tokens to decode.")
+@click.option("--seed", default=1, help="Repeats a run.")
+@rule_options
+def demo(**given: Any) -> int:
+    """Decode PROMPT by a rule, then plainly and by speculative sampling, and compare.
 
+    \b
+    Example: cactus demo "river:" --pair tiny
+    """
+    from rich.console import Console
 
-def _show(options: argparse.Namespace) -> int:
+    from cactus_runtime import Decoder, Decoding, Request, SamplingParams
+    from cactus_runtime.result.terminal import colour, comparison, legend
+
+    options = SimpleNamespace(**given)
     console = Console(highlight=False)
     with console.status(f"loading the pair {options.pair}"):
         decoder = Decoder(options.pair)
     chat = getattr(decoder.tokenizer, "chat_template", None)
     prompt = [{"role": "user", "content": options.prompt}] if chat else options.prompt
 
-    def stream(
-        rule: CandidateRule, num_draft_tokens: int, tokens: int = options.tokens
-    ) -> Decoding:
+    def stream(rule: Rule, num_draft_tokens: int, tokens: int = options.tokens) -> Decoding:
         return decoder.stream(
             Request(
                 prompt,
@@ -47,13 +50,12 @@ def _show(options: argparse.Namespace) -> int:
             )
         )
 
-    cactus = Cactus(options.delta)
     with console.status("warming up"):  # or the first decode would pay for it alone
-        stream(cactus, options.drafts, 8).finish()
-    console.print(f"[dim]{options.prompt}[/dim] (decoded under {cactus})")
+        stream(options.rule, options.drafts, 8).finish()
+    console.print(f"[dim]{options.prompt}[/dim] (decoded under {options.rule})")
     if console.is_terminal:
         console.print("[dim]tokens:[/dim]", legend())
-    result = stream(cactus, options.drafts).finish(
+    result = stream(options.rule, options.drafts).finish(
         lambda token: console.print(colour(token), end="", soft_wrap=True)
     )
     ending = " ..." if result.finish_reason == "length" else ""
@@ -68,26 +70,6 @@ def _show(options: argparse.Namespace) -> int:
             results[name] = stream(rule, drafts).finish()
         if results[name].finish_reason == "interrupted":
             return 130
-    results[f"Cactus({options.delta:g})"] = result
+    results[f"{options.rule}"] = result
     console.print(comparison(results))
     return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m cactus_runtime.cli.demo",
-        description="Decode a prompt under Cactus, then plainly and by speculative sampling.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    parser.add_argument("prompt", nargs="?", default=PROMPT, help="text to continue or answer")
-    parser.add_argument("--pair", choices=sorted(PAIRS), default="smollm2", help="models")
-    parser.add_argument("--delta", type=float, default=0.1, help="budget of one candidate, nats")
-    parser.add_argument("--drafts", type=int, default=2, help="drafted tokens per target pass")
-    parser.add_argument("--temperature", type=float, default=0.7, help="of both models")
-    parser.add_argument("--tokens", type=int, default=96, help="most tokens to decode")
-    parser.add_argument("--seed", type=int, default=1, help="repeats a run")
-    return parser
-
-
-if __name__ == "__main__":
-    sys.exit(main())

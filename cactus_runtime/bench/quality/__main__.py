@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import click
 import torch
 from transformers import PreTrainedModel
 
@@ -16,10 +17,11 @@ from cactus_runtime.bench.models import chat_ids, without_layers
 from cactus_runtime.bench.quality.answers import Settings, answers_to, write_answers
 from cactus_runtime.bench.quality.arms import Arm, all_arms
 from cactus_runtime.bench.quality.ifeval import ifeval_checks, load_prompts
-from cactus_runtime.bench.quality.picture import quality
+from cactus_runtime.bench.quality.picture import quality as draw_quality
 from cactus_runtime.bench.quality.summary import summarise
+from cactus_runtime.cli import main
+from cactus_runtime.cli.lists import Numbers, budgets
 from cactus_runtime.decoder import Decoder
-from cactus_runtime.models.loading import ModelNotFoundError
 from cactus_runtime.pairs import Pair
 from cactus_runtime.recording import record_distributions
 from cactus_runtime.result.strict_json import strict_json
@@ -31,29 +33,58 @@ _RECORDED_PROMPTS, _RECORDED_TOKENS = 16, 24
 _FREE = ("folder", "prompts", "limit", "batch_size", "device", "report")  # may differ on resuming
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = _parser()
-    options = parser.parse_args(arguments)
-    for name in ("limit", "drafts", "batch_size", "max_new_tokens"):
-        value = getattr(options, name)
-        if value is not None and value < 1:
-            parser.error(f"{name} must be at least 1, got {value}")
-    for name, deltas in (("deltas", options.deltas), ("match", [options.match])):
-        if not all(0 <= delta <= LARGEST_BUDGET for delta in deltas):
-            parser.error(f"{name} must be numbers in [0, {LARGEST_BUDGET:g}], got {deltas}")
-    if len({f"{delta:g}" for delta in options.deltas}) < len(options.deltas):
-        parser.error(f"deltas must differ in six digits, got {options.deltas}")
+_POSITIVE = click.IntRange(1)
+
+
+@click.command(context_settings={"show_default": True})
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--prompts", type=click.Path(path_type=Path), help="IFEval's, as JSON lines.")
+@click.option("--limit", type=_POSITIVE, help="The first prompts only; may grow.")
+@click.option("--report", is_flag=True, help="Decode nothing, report what there is.")
+@click.option("--target", default="smollm2", help="A bundled pair, a folder or a hub name.")
+@click.option("--draft", help="A folder or hub name; default the pair's own.")
+@click.option(
+    "--drop-layers",
+    type=Numbers(int, lambda layer: True, "integers"),
+    help="Draft with the target less these layers.",
+)
+@click.option("--dtype", type=click.Choice(["float32", "bfloat16"]), help="Default as loaded.")
+@click.option("--device", default="cpu", help="cpu or cuda.")
+@click.option("--drafts", type=_POSITIVE, default=4, help="Drafted tokens per target pass.")
+@click.option("--max-new-tokens", type=_POSITIVE, default=1280, help="Of an answer.")
+@click.option("--temperature", default=0.6, help="Of both models.")
+@click.option("--top-p", default=0.95, help="Of both models.")
+@click.option("--top-k", default=20, help="Of both models.")
+@click.option("--deltas", type=budgets(), default="0.01,0.1,0.5,0.75,1,10", help="Nats.")
+@click.option(
+    "--match",
+    default=1.0,
+    help="Delta of the Cactus whose acceptance is matched.",
+)
+@click.option("--seed", default=1, help="Of all answers.")
+@click.option("--batch-size", type=_POSITIVE, default=16, help="Answers decoded together.")
+def quality(**given: Any) -> int:
+    """Answer IFEval's prompts by many rules, and check the answers with lm_eval.
+
+    Plain decoding, speculative sampling, Cactus, and rules that accept as much as one Cactus.
+    FOLDER keeps answers, results and a picture. Ctrl-C, or a fall of the machine, loses the answers
+    under way only: the same command goes on.
+
+    \b
+    Example: cactus bench-quality runs/smollm2 --limit 8
+    """
+    options = SimpleNamespace(**given)
+    if not 0 <= options.match <= LARGEST_BUDGET:
+        raise ValueError(f"match must be in [0, {LARGEST_BUDGET:g}] nats, got {options.match}")
     try:
         _run(options)
     except KeyboardInterrupt:
-        print("interrupted; the same command goes on", file=sys.stderr)
+        click.echo("interrupted; the same command goes on", err=True)
         return 130
-    except (ValueError, TypeError, OSError, ModuleNotFoundError, ModelNotFoundError) as error:
-        parser.error(str(error))
     return 0
 
 
-def _run(options: argparse.Namespace) -> None:
+def _run(options: SimpleNamespace) -> None:
     checks = ifeval_checks()
     prompts = load_prompts(options.prompts)[: options.limit]
     folder: Path = options.folder
@@ -69,12 +100,12 @@ def _run(options: argparse.Namespace) -> None:
     summary = summarise(lines, lambda line: checks(by_key[line["key"]], line["answer"]))
     result = strict_json({"settings": _settings(options), **summary}, indent=1)
     (folder / "results.json").write_text(result + "\n", encoding="utf-8")
-    left, _ = quality(summary)
+    left, _ = draw_quality(summary)
     left.figure.savefig(folder / "results.png", dpi=150)
     print(_table(summary))
 
 
-def _answer(path: Path, prompts: Sequence[Mapping[str, Any]], options: argparse.Namespace) -> None:
+def _answer(path: Path, prompts: Sequence[Mapping[str, Any]], options: SimpleNamespace) -> None:
     decoder = _decoder(options)
     sampling = SamplingParams(
         temperature=options.temperature, top_k=options.top_k, top_p=options.top_p
@@ -87,7 +118,7 @@ def _answer(path: Path, prompts: Sequence[Mapping[str, Any]], options: argparse.
     write_answers(path, decoder, prompts, arms, settings, batch_size=options.batch_size)
 
 
-def _decoder(options: argparse.Namespace) -> Decoder:
+def _decoder(options: SimpleNamespace) -> Decoder:
     loaded = Decoder(options.target, draft=options.draft, device=options.device)
     target, draft = loaded.target, loaded.draft
     if options.dtype is not None:
@@ -106,7 +137,7 @@ def _arms(
     decoder: Decoder,
     prompts: Sequence[Mapping[str, Any]],
     sampling: SamplingParams,
-    options: argparse.Namespace,
+    options: SimpleNamespace,
 ) -> dict[str, Arm]:
     """The arms, by laws recorded once and then read from the file, so that they stay the same."""
     if not path.exists() or not _has_answers(path.with_name("answers.jsonl")):
@@ -120,8 +151,9 @@ def _arms(
     return all_arms(options.deltas, matched=options.match, laws=load_recording(path))
 
 
-def _settings(options: argparse.Namespace) -> dict[str, Any]:
-    return {name: value for name, value in vars(options).items() if name not in _FREE}
+def _settings(options: SimpleNamespace) -> dict[str, Any]:
+    kept = {name: value for name, value in vars(options).items() if name not in _FREE}
+    return json.loads(strict_json(kept))  # as it is read back
 
 
 def _has_answers(path: Path) -> bool:
@@ -129,7 +161,7 @@ def _has_answers(path: Path) -> bool:
     return path.exists() and path.stat().st_size > 0
 
 
-def _check_settings(path: Path, options: argparse.Namespace) -> None:
+def _check_settings(path: Path, options: SimpleNamespace) -> None:
     """Answers of unlike settings do not belong in one file."""
     asked = _settings(options)
     try:
@@ -176,36 +208,5 @@ def _percent(found: Mapping[str, float]) -> str:
     return f"{value:.1f} [{low:.1f}, {high:.1f}]"
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m cactus_runtime.bench.quality",
-        description="Answer IFEval's prompts under plain decoding, speculative sampling, Cactus, "
-        "and rules that accept as much as one Cactus; check the answers with lm_eval. FOLDER keeps "
-        "answers, results and a picture. Ctrl-C, or a fall of the machine, loses the answers under "
-        "way only: the same command goes on.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    add = parser.add_argument
-    add("folder", type=Path, help="where answers and results are kept")
-    add("--prompts", type=Path, help="IFEval's prompts as JSON lines; default from the hub")
-    add("--limit", type=int, help="the first prompts only; may grow from run to run")
-    add("--report", action="store_true", help="decode nothing, report what there is")
-    add("--target", default="smollm2", help="a bundled pair, a folder or a hub name")
-    add("--draft", help="a folder or hub name; default the pair's own")
-    add("--drop-layers", type=int, nargs="+", help="draft with the target less these layers")
-    add("--dtype", choices=["float32", "bfloat16"], help="of the models; default as loaded")
-    add("--device", default="cpu", help="cpu or cuda")
-    add("--drafts", type=int, default=4, help="drafted tokens per target pass")
-    add("--max-new-tokens", type=int, default=1280, help="of an answer")
-    add("--temperature", type=float, default=0.6, help="of both models")
-    add("--top-p", type=float, default=0.95, help="of both models")
-    add("--top-k", type=int, default=20, help="of both models")
-    add("--deltas", type=float, nargs="+", default=[0.01, 0.1, 0.5, 0.75, 1.0, 10.0], help="nats")
-    add("--match", type=float, default=1.0, help="delta of the Cactus whose acceptance is matched")
-    add("--seed", type=int, default=1, help="of all answers")
-    add("--batch-size", type=int, default=16, help="answers decoded together")
-    return parser
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(["bench-quality", *sys.argv[1:]]))

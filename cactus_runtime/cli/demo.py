@@ -70,6 +70,6 @@ def demo(**given: Any) -> int:
             results[name] = stream(rule, drafts).finish()
         if results[name].finish_reason == "interrupted":
             return 130
-    results[f"{options.rule}"] = result
+    results[type(options.rule).__name__] = result
     console.print(comparison(results))
     return 0

@@ -22,8 +22,8 @@ q, p, g, a, b, x, delta = sp.symbols("q p g a b x delta", positive=True)
 @claim(
     name="zero-budget",
     source="section 7",
-    statement="delta = 0 is speculative sampling: the second-order rule gives g = q, and so does "
-    "the exact one, by Pinsker's inequality for two points",
+    statement="a budget of 0 is speculative sampling: the second-order rule gives g = q, and so "
+    "does the exact one, by Pinsker's inequality for two points",
     tex=r"\delta = 0 \Rightarrow g = q; \qquad \mathrm{KL}(g\|q) \ge 2 (g-q)^2",
     false=({"budget": sp.Rational(1, 100)}, {"pinsker": 5}),
 )

@@ -17,7 +17,7 @@ from proofs_check.newton_steps import _kl_root, complement, gain_from_half, gain
 @claim(
     name="newton-in-code",
     source="ours, in code",
-    statement="kl_root of cactus_theory, stopped after 0, 1 and 2 steps, has the errors that "
+    statement="the code's kl_root, stopped after 0, 1 and 2 steps, has the errors that "
     "newton-steps bounds, within 1e-9, at points of all its regions",
     tex=r"x_k = (1 + e_k)\,r, \quad 1 - g_k = (1 - e_k)(1 - g), \quad k = 0, 1, 2",
     expected="supported",
@@ -37,8 +37,8 @@ def newton_in_code(ahead: int = 0) -> Iterator[Step]:
             return Finding("holds" if worst < 1e-9 else "fails", f"{points} points, {worst:.1e}")
 
         yield Step(
-            f"Stop the code after {steps} steps and compare its error with the formula. Its "
-            "start of the complement is not compared: it is clipped inside the loop.",
+            f"Stop the code after {steps} Newton step(s) and compare its error with the formula. "
+            "Its start of the complement is not compared: it is clipped inside the loop.",
             rf"|e_{steps} - e_{steps}^{{\text{{code}}}}| < 10^{{-9}}",
             equal_errors,
             "evidence",
@@ -117,8 +117,9 @@ def newton_in_float64(ulps: float = 16, shift: float = 0.0) -> Iterator[Step]:
 @claim(
     name="exact-optimum-feasible",
     source="Theorem 2, in code",
-    statement="exact_optimum keeps the budget and brackets the root: KL(value) <= delta <= "
-    "KL(upper end), by balls, on 1,640 pairs with q from 1e-12 to 0.97, delta from 1e-6 to 20",
+    statement="the code's exact_optimum keeps the budget and brackets the root: KL(value) <= "
+    "delta <= KL(upper end), by balls, on 1,640 pairs with q from 1e-12 to 0.97, delta from 1e-6 "
+    "to 20",
     tex=r"\mathrm{KL}(\texttt{value}\|q) \le \delta \le \mathrm{KL}(\texttt{upper}\|q)",
     expected="supported",
     false=({"spent": 1.0 + 1e-12}, {"spent": 1.0 - 1e-12}),

@@ -152,12 +152,12 @@ REGIONS = {
     "newton-complement": (complement, box("0 745", "69/100 745")),
 }
 SAYS = {
-    "newton-gain-small": "The gain for q < 1/2 and r <= q/2, in a = r/q and s/a = q/(1-q).",
-    "newton-gain-half": "The gain for q >= 1/2, in s = r/(1-q) and a/s = (1-q)/q.",
-    "newton-gain-middle": "The gain for q < 1/2 and r >= q/2, in log a and s.",
+    "newton-gain-small": "Gain for $q < 1/2$ and $r \\le q/2$, in $a = r/q$ and $s/a = q/(1-q)$.",
+    "newton-gain-half": "Gain for $q \\ge 1/2$, in $s = r/(1-q)$ and $a/s = (1-q)/q$.",
+    "newton-gain-middle": "Gain for $q < 1/2$ and $r \\ge q/2$, in log a and s.",
     "newton-gain-large": "The same for large a, in log a and log(1/s).",
     "newton-gain-edge": "The same for large a and small s, in log a and s.",
-    "newton-complement": "The complement c = (1-q) s, in log(1/q) and log(1/s).",
+    "newton-complement": "Complement $c = (1-q)s$, in log(1/q) and log(1/s).",
 }
 for _name, (_errors, _) in REGIONS.items():
     inequality(_name)(lambda x, y, errors=_errors: spare(errors(x, y)))
@@ -304,7 +304,12 @@ def newton_steps(steps: int = 5, single: int = 24, taken: int = NEWTON_STEPS) ->
         lambda: steps <= taken,
         "exhaustive",
     )
-    for name, (errors, region) in REGIONS.items():
+    how = (
+        " The error of the start is a function of the two numbers, and that of each step grows "
+        "with the error before; E, M and L are monotone, so their values at the ends of a ball "
+        "enclose them. Six regions cover all q and all budgets."
+    )
+    for number, (name, (errors, region)) in enumerate(REGIONS.items()):
 
         def bounded(errors: Any = errors, region: Box = region, name: str = name) -> Finding:
             return prove_positive(
@@ -312,12 +317,12 @@ def newton_steps(steps: int = 5, single: int = 24, taken: int = NEWTON_STEPS) ->
             )
 
         sides = r" \times ".join(rf"\left[{low}, {high}\right]" for low, high in region)
+        uses = ("newton-monotone", "newton-start", "newton-kernels", "newton-error")
         yield Step(
-            f"{SAYS[name]} Bound the error of the start, then that of each step from the one "
-            "before, by balls.",
+            SAYS[name] + how * (number == 0),
             rf"e_4 < 2^{{-24}}, \quad e_5 < 2^{{-53}} \quad\text{{on}}\quad {sides}",
             bounded,
             "interval",
-            assumes="exact arithmetic",
-            uses=("newton-monotone", "newton-start", "newton-kernels", "newton-error"),
+            assumes="exact arithmetic" * (number == 0),
+            uses=uses * (number == 0),
         )

@@ -111,9 +111,16 @@ def test_a_decoder_that_is_kept_begins_again_below_the_switch():
 
 def rope(**parameters):
     torch.manual_seed(0)
-    return MistralForCausalLM(
-        MistralConfig(**SMALL | {"max_position_embeddings": 16, "num_key_value_heads": 2}, rope_parameters=parameters)
-    ).eval().requires_grad_(False)
+    return (
+        MistralForCausalLM(
+            MistralConfig(
+                **SMALL | {"max_position_embeddings": 16, "num_key_value_heads": 2},
+                rope_parameters=parameters,
+            )
+        )
+        .eval()
+        .requires_grad_(False)
+    )
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -137,9 +138,9 @@ def _explain(item: claims.Claim) -> int:
         ("TeX", item.tex),
     ]
     for number, (step, found) in enumerate(done.results, start=1):
-        rows += [(f"step {number}", f"{step.says} [{step.kind}: {found.outcome}]")]
+        rows += [(f"step {number}", f"{_plain(step.says)} [{step.kind}: {found.outcome}]")]
         rows += [("", text) for text in (step.tex, found.note) if text]
-        rows += [("assumes", step.assumes)] if step.assumes else []
+        rows += [("assumes", _plain(step.assumes))] if step.assumes else []
     rows += [
         *[("uses", name) for name in item.uses],
         ("verdict", f"{done.verdict} ({item.expected} expected), {done.seconds:.2f} s"),
@@ -150,6 +151,12 @@ def _explain(item: claims.Claim) -> int:
     for label, text in rows:
         print(f"{label:>14}  {text}")
     return 0 if done.as_expected else 1
+
+
+def _plain(text: str) -> str:
+    """A sentence for the terminal: its inline mathematics without the marks of TeX."""
+    text = re.sub(r"\\(l|g)e\b", lambda sign: {"l": "<=", "g": ">="}[sign[1]], text)
+    return re.sub(r"[$\\]", "", text)
 
 
 def _trusted(item: claims.Claim) -> str:

@@ -48,6 +48,13 @@ def test_explain_says_what_is_assumed_and_what_must_be_trusted(capsys):
         assert part in text
 
 
+def test_explain_prints_sentences_without_the_marks_of_tex(capsys):
+    assert main(["--explain", "overspend-constant"]) == 0
+    assert "with w = -1/2 - d the equation" in capsys.readouterr().out
+    assert main(["--explain", "corollary-6"]) == 0
+    assert "as long as q + x <= 1 - q" in capsys.readouterr().out
+
+
 def test_an_unknown_name_is_answered_with_the_names_there_are(capsys):
     assert main(["--only", "theorem-99"]) == 2
     assert "corollary-5" in capsys.readouterr().err

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from cactus_theory import Cactus, CactusExact, kl, output_distribution
-from cactus_theory.rules.cactus import second_order_boost
-from proofs_check.budget import binary_kl
+from proofs_check.budget import binary_kl, second_order_boost
 from proofs_check.claims import Finding, Step, claim
 from proofs_check.symbolic import UNCAPPED, at_least, equal, nonnegative, sp, vanishes
 

@@ -12,9 +12,8 @@ from typing import Any
 
 from flint import arb, ctx
 
-from cactus_theory.rules.cactus import second_order_boost
 from proofs_check.balls import ARB, ball
-from proofs_check.budget import binary_kl
+from proofs_check.budget import binary_kl, second_order_boost
 from proofs_check.claims import Step, claim
 from proofs_check.symbolic import UNCAPPED, at_least, equal, shown, sp
 

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cactus_runtime.rendering import showable
-from cactus_runtime.result.result import DecodeResult
+from cactus_runtime.result.record import DecodeRecord
 from cactus_runtime.result.trace import Token
 
 STYLES = {"accepted": "green", "recovered": "bold red", "bonus": "bold blue", "plain": "default"}
@@ -26,7 +26,7 @@ def legend() -> Text:
     return Text(", ").join(words)
 
 
-def comparison(results: Mapping[str, DecodeResult]) -> Table:
+def comparison(results: Mapping[str, DecodeRecord]) -> Table:
     """One column per named result, one row per figure."""
     table = Table(title="the same prompt and seed under three rules", title_justify="left")
     table.add_column("")
@@ -38,12 +38,12 @@ def comparison(results: Mapping[str, DecodeResult]) -> Table:
     return table
 
 
-def figures(result: DecodeResult) -> dict[str, str]:
+def figures(result: DecodeRecord) -> dict[str, str]:
     """The figures of a result by their labels, as they are printed.
 
     Parameters
     ----------
-    result : DecodeResult
+    result : DecodeRecord
 
     Returns
     -------
@@ -60,7 +60,7 @@ def figures(result: DecodeResult) -> dict[str, str]:
     return {label: figure(result) for label, figure in _FIGURES.items()}
 
 
-def _per_token(total: float, result: DecodeResult) -> str:
+def _per_token(total: float, result: DecodeRecord) -> str:
     return f"{total / max(len(result.tokens), 1):.4f}"
 
 

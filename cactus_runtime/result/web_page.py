@@ -10,7 +10,7 @@ import unicodedata
 from typing import Any, NamedTuple
 
 from cactus_runtime.rendering import render, showable
-from cactus_runtime.result.result import DecodeResult
+from cactus_runtime.result.record import DecodeRecord
 from cactus_runtime.result.svg_curve import running_sum
 from cactus_runtime.result.terminal import figures
 from cactus_runtime.result.trace import Origin, Token
@@ -33,7 +33,7 @@ LOOKS: dict[Origin, Look] = {
 }
 
 
-def html_page(result: DecodeResult, *, title: str = "A decoded text and its account") -> str:
+def html_page(result: DecodeRecord, *, title: str = "A decoded text and its account") -> str:
     """One self-contained page about a result: its text, its figures and its ledger.
 
     Tokens are coloured and underlined by origin. Under the pointer, by the tab key or at a touch a
@@ -42,7 +42,7 @@ def html_page(result: DecodeResult, *, title: str = "A decoded text and its acco
 
     Parameters
     ----------
-    result : DecodeResult
+    result : DecodeRecord
     title : str
         Of the page.
 
@@ -63,8 +63,8 @@ def html_page(result: DecodeResult, *, title: str = "A decoded text and its acco
     >>> page.splitlines()[0], "<h1>p &lt; q</h1>" in page, page.count("tabindex")
     ('<!DOCTYPE html>', True, 4)
     """
-    if not isinstance(result, DecodeResult):
-        raise TypeError(f"result must be a DecodeResult, got {result!r}")
+    if not isinstance(result, DecodeRecord):
+        raise TypeError(f"result must be a DecodeRecord, got {result!r}")
     if not isinstance(title, str):
         raise TypeError(f"title must be a text, got {title!r}")
     if not title.strip():
@@ -72,12 +72,12 @@ def html_page(result: DecodeResult, *, title: str = "A decoded text and its acco
     return render("result.html", title=title, curves=_curves(result), **_body(result, page=True))
 
 
-def fragment(result: DecodeResult) -> str:
+def fragment(result: DecodeRecord) -> str:
     """The text and the figures of a result as a part of some page; what notebooks show.
 
     Parameters
     ----------
-    result : DecodeResult
+    result : DecodeRecord
 
     Returns
     -------
@@ -132,7 +132,7 @@ def details(token: Token) -> dict[str, str]:
     }
 
 
-def _body(result: DecodeResult, *, page: bool) -> dict[str, Any]:
+def _body(result: DecodeRecord, *, page: bool) -> dict[str, Any]:
     """What the templates say of a result: all tokens, by their ids where there is no text."""
     has_text = result.text is not None
     told = {
@@ -169,7 +169,7 @@ def _is_visible(text: str) -> bool:
     return any(unicodedata.category(char)[0] in "LNPS" for char in text)
 
 
-def _curves(result: DecodeResult) -> list[str]:
+def _curves(result: DecodeRecord) -> list[str]:
     """Running sums of what the tokens were charged, if there are any."""
     if not result.trace:
         return []

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from cactus_runtime import Block, DecodeResult, Token, Verdict
-from cactus_runtime.result.result import ENOUGH
+from cactus_runtime.result.record import ENOUGH
 from cactus_runtime.result.terminal import STYLES, colour, comparison, figures, showable
 from cactus_runtime.result.trace import Seconds
 from cactus_theory import Cactus

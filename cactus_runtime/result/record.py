@@ -1,0 +1,174 @@
+"""What a decode did, as data: tokens and where they came from, counts, seconds and charges."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cactus_runtime.result.trace import Block, FinishReason, Origin, Seconds, Token, Verdict
+from cactus_theory.rules import Rule
+
+ENOUGH = 20  # verified positions, or blocks that drafted, before a warning
+
+
+@dataclass(frozen=True)
+class DecodeRecord:
+    """Everything about one decode, and the figures that follow from it; see `DecodeResult`.
+
+    Examples
+    --------
+    >>> from cactus_runtime import DecodeResult
+    >>> issubclass(DecodeResult, DecodeRecord)
+    True
+    """
+
+    text: str | None
+    trace: tuple[Token, ...] = field(repr=False)
+    prompt_tokens: int
+    finish_reason: FinishReason
+    seed: int
+    number: int
+    rule: Rule
+    blocks: tuple[Block, ...] = field(repr=False)
+    seconds: Seconds = field(repr=False)
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """Emitted ids."""
+        return tuple(token.id for token in self.trace)
+
+    @property
+    def origins(self) -> tuple[Origin, ...]:
+        return tuple(token.origin for token in self.trace)
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Emitted tokens over total seconds, the reading of the prompt included."""
+        return len(self.trace) / self.seconds.total if self.seconds.total else 0.0
+
+    @property
+    def accepted_tokens(self) -> float:
+        """Drafted tokens kept per target pass, on average."""
+        return _mean([block.accepted for block in self.blocks])
+
+    @property
+    def block_efficiency(self) -> float:
+        """Tokens emitted per target pass, on average."""
+        return _mean([block.emitted for block in self.blocks])
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """Of all verified positions whose outcome was emitted."""
+        return tuple(token.verdict for token in self.trace if token.verdict is not None)
+
+    @property
+    def counted_acceptance_rate(self) -> float:
+        """Drafted tokens kept among those verified; nan if none was."""
+        judged = [token for token in self.trace if token.verdict is not None]
+        return _mean([float(token.origin == "accepted") for token in judged])
+
+    @property
+    def acceptance_rate(self) -> float:
+        """Mean of sum_x min(p, g) over the verified positions: the same with less noise."""
+        return _mean([verdict.acceptance_rate for verdict in self.verdicts])
+
+    @property
+    def acceptance_by_position(self) -> tuple[float, ...]:
+        """Drafted tokens kept among those verified, at the first, second, ... place of a block."""
+        longest = max((block.drafted for block in self.blocks), default=0)
+        kept = [sum(block.accepted > j for block in self.blocks) for j in range(longest)]
+        judged = [
+            sum(min(block.drafted, block.emitted) > j for block in self.blocks)
+            for j in range(longest)
+        ]
+        return tuple(
+            count / total if total else float("nan")
+            for count, total in zip(kept, judged, strict=True)
+        )
+
+    @property
+    def total_variation(self) -> float:
+        """Sum of TV(out, q) over the emitted tokens.
+
+        Its expectation bounds the total variation of the whole text's law from the target's.
+        """
+        return sum((verdict.total_variation for verdict in self.verdicts), 0.0)
+
+    @property
+    def kl_bound(self) -> float:
+        """Sum over the emitted tokens of the bound of KL(out || q), in nats.
+
+        Its expectation bounds the KL of the whole text's law from the target's.
+        """
+        return sum((verdict.kl_bound for verdict in self.verdicts), 0.0)
+
+    def sums(self) -> dict[str, Any]:
+        """Counts and sums, from which rates and means over many results follow; for JSON.
+
+        Returns
+        -------
+        dict
+            `blocks` target passes emitted `tokens` tokens; `drafted` were proposed, `judged` of
+            them verified with their outcome emitted, `accepted` kept; `acceptance_rate`,
+            `total_variation` and `kl_bound` (nats) are sums over what was judged, and `seconds`
+            were taken. `kl_bound` is None where it is infinite, which JSON cannot say: a rule such
+            as `Mixture` then emitted with positive probability what the target never does.
+
+        Examples
+        --------
+        >>> from cactus_runtime import decode
+        >>> sums = decode("tiny", "dog:", max_new_tokens=5, seed=1).sums()
+        >>> sums["tokens"], sums["rule"], sums["accepted"] <= sums["judged"]
+        (5, 'SpeculativeSampling()', True)
+        """
+        verdicts = self.verdicts
+        return {
+            "rule": str(self.rule),
+            "seed": self.seed,
+            "number": self.number,
+            "prompt_tokens": self.prompt_tokens,
+            "tokens": len(self.trace),
+            "finish_reason": self.finish_reason,
+            "blocks": len(self.blocks),
+            "drafted": sum(block.drafted for block in self.blocks),
+            "judged": len(verdicts),
+            "accepted": sum(block.accepted for block in self.blocks),
+            "acceptance_rate": sum(verdict.acceptance_rate for verdict in verdicts),
+            "total_variation": self.total_variation,
+            "kl_bound": self.kl_bound if math.isfinite(self.kl_bound) else None,
+            "seconds": self.seconds.total,
+        }
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What speaks against decoding so, in sentences; none on short or healthy decodes.
+
+        * No drafted token was kept at 20 verified positions or more. If each were kept with
+          chance a, whatever came before, this would happen with chance (1 - a)^20 at most.
+        * Over 20 blocks or more that drafted, plain decoding would have been faster. Say B target
+          passes emitted N tokens in T seconds, D of them spent on drafting. A block without
+          drafts costs at most (T - D)/B seconds on average, provided that reading and verifying
+          fewer tokens is not dearer; plain decoding needs N of them. So speculation has lost
+          where T > N (T - D)/B, that is D/T > 1 - B/N. Where this does not hold it may have lost
+          too: the right side bounds plain decoding's time and does not estimate it.
+        """
+        found = []
+        judged = len(self.verdicts)
+        if judged >= ENOUGH and self.counted_acceptance_rate == 0:
+            found.append(f"none of {judged} verified draft tokens was kept")
+        if sum(block.drafted > 0 for block in self.blocks) >= ENOUGH and self.seconds.total:
+            share = self.seconds.draft / self.seconds.total
+            most = 1 - 1 / self.block_efficiency
+            if share > most:
+                found.append(
+                    f"plain decoding would have been faster: drafting took {share:.1%} of the "
+                    f"time, and {self.block_efficiency:.2f} tokens per target pass repay at most "
+                    f"{most:.1%}"
+                )
+        return tuple(found)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else float("nan")

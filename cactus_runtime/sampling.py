@@ -155,6 +155,8 @@ class SamplingParams:
         if self.greedy:
             best = logits.argmax(dim=-1, keepdim=True)
             return torch.full_like(logits, -torch.inf).scatter_(-1, best, 0.0)
+        if not self._warpers:
+            return logits
         no_ids: Any = None  # these warpers read none
         # From the peak down, so that a small temperature sends logits to -inf and never to +inf.
         return self._warpers(no_ids, logits - logits.amax(dim=-1, keepdim=True))

@@ -1,6 +1,7 @@
-"""Blocks under any other rule: by whole distributions, in float64, on the host.
+"""Blocks under rules that read whole distributions, in float64.
 
-Agrees token for token with `cactus_theory.specification.verify`, whose steps these are.
+Formulas that run in torch are evaluated on the device; those that are numpy only, on the host.
+Agrees token for token with `cactus_theory.specification.verify`.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ import torch
 from cactus_runtime.verification.acceptance import kept_prefix, probs_of
 from cactus_runtime.verification.candidates import logprobs_of
 from cactus_runtime.verification.charges import Charges, Limits, limited
+from cactus_runtime.verification.drawing import Recovery, draw_last_tokens
 from cactus_runtime.verification.judgement import Judgement
 from cactus_runtime.verification.reading import drafted_parts, log_normaliser
 from cactus_runtime.verification.warp import Warp
-from cactus_theory.emitted import Emission, emission_of, emission_sums
-from cactus_theory.rules import CandidateRule, Rule, SpeculativeSampling
-from cactus_theory.specification import inverse_cdf
+from cactus_theory.emitted import emission_of, emission_sums
+from cactus_theory.rules import CandidateRule, Rule, SharedRecoveryRule
 
 
 def judge_by_distribution(
@@ -33,39 +34,33 @@ def judge_by_distribution(
     limits: Limits | None,
     warp: Warp,
 ) -> Judgement:
-    """`judge` for any rule, by the numpy formulas of the theory."""
-    batch, k = tokens.shape
-    table = torch.zeros(7, batch, k, dtype=torch.float64)
+    """`judge` for any rule."""
+    table = target_logits.new_zeros(7, *tokens.shape, dtype=torch.float64)
     for part in drafted_parts(tokens, draft_probs, target_logits, warp, dtype=torch.float64):
-        p, q = (_host(side) for side in (part.draft, part.target))
-        drafted = tokens[part.place].reshape(-1, 1).cpu().numpy()
-        granted, cost = _granted(rule, p, q, drafted)
-        lossless = np.minimum(p, q).sum(axis=-1)
-        chosen = np.take_along_axis(q, drafted, axis=-1)[:, 0]
-        charges = (cost.acceptance_rate, lossless, cost.total_variation, cost.kl_bound)
+        draft, drafted = part.draft.double(), tokens[part.place].reshape(-1, 1)
+        lossless = torch.minimum(draft, part.target).sum(-1)
+        chosen = part.target.gather(-1, drafted).squeeze(-1)
+        granted, charges = _granted(rule, draft, part.target, drafted, lossless)
         found = (chosen, granted, part.log_normaliser, *charges)
         for column, figure in zip(table, found, strict=True):
-            column[part.place] = torch.as_tensor(figure).view(column[part.place].shape)
-    table = table.to(tokens.device)
+            column[part.place] = figure.view(column[part.place].shape)
     target_prob, boosted, normaliser = table[:3]
     charges, lossy = limited(Charges(*table[3:]), limits)
     draft_prob = probs_of(tokens, draft_probs)
     if lossy is not None:
         boosted = torch.where(lossy, boosted, target_prob)
     accepted = kept_prefix(accept_uniforms * draft_prob < boosted, num_drafts)
-    counts = torch.full_like(accepted, k) if num_drafts is None else num_drafts
-    drawn = [
-        _drawn(
-            rule if lossy is None or j == k or lossy[i, j] else SpeculativeSampling(),
-            None if j >= count else int(tokens[i, j]),
-            None if draft_probs is None or j == k else _host(draft_probs[i, j]),
-            warp(target_logits[i, j : j + 1], torch.tensor([i]), torch.tensor([j])),
-            float(recover_uniforms[i]),
-        )
-        for i, (j, count) in enumerate(zip(accepted.tolist(), counts.tolist(), strict=True))
-    ]
-    last_token = torch.tensor(drawn, device=tokens.device)
-    normaliser = torch.cat([normaliser, log_normaliser(target_logits[:, k:])], dim=-1)
+    last_token = draw_last_tokens(
+        _recovery(rule, tokens, accepted, lossy),
+        tokens,
+        accepted,
+        draft_probs=draft_probs,
+        target_logits=target_logits,
+        uniforms=recover_uniforms,
+        num_drafts=num_drafts,
+        warp=warp,
+    )
+    normaliser = torch.cat([normaliser, log_normaliser(target_logits[:, tokens.shape[1] :])], -1)
     return Judgement(
         tokens=tokens,
         accepted=accepted,
@@ -81,35 +76,56 @@ def judge_by_distribution(
     )
 
 
+def _on_device(rule: Rule) -> bool:
+    return rule.torch_ready and isinstance(rule, SharedRecoveryRule)
+
+
 def _granted(
-    rule: Rule, p: np.ndarray, q: np.ndarray, drafted: np.ndarray
-) -> tuple[np.ndarray, Emission]:
-    """What u * p(n) must stay below, and the charges, at n positions."""
-    if isinstance(rule, CandidateRule):
-        chosen = np.take_along_axis(q, drafted, axis=-1)[:, 0]
-        return rule.boost(chosen), emission_sums(rule, p, q, xp=np)
-    kept, out = rule.accepted_and_emitted(p, q)
-    return np.take_along_axis(kept, drafted, axis=-1)[:, 0], emission_of(kept, out, q, xp=np)
-
-
-def _drawn(
     rule: Rule,
-    rejected: int | None,
-    draft: np.ndarray | None,
-    logits: torch.Tensor,
-    uniform: float,
-) -> int:
-    """The token recovered after `rejected`, or the bonus token where it is None."""
-    target = _host(logits[0].softmax(-1, dtype=torch.float64))
-    weights = target
-    if rejected is not None:
-        if draft is None:
-            draft = np.zeros(len(target))
-            draft[rejected] = 1.0
-        recovery = rule.recovery_weights(rejected, draft, target)
-        weights = recovery if recovery.sum() > 0 else target  # empty by rounding only: p = q
-    return inverse_cdf(weights, uniform)
+    draft: torch.Tensor,
+    target: torch.Tensor,
+    drafted: torch.Tensor,
+    lossless: torch.Tensor,
+) -> tuple[torch.Tensor, Charges]:
+    """What u * p(n) must stay below, and the charges, at n positions."""
+    on_device = _on_device(rule)
+    xp: Any = torch if on_device else np
+    p, q = (draft, target) if on_device else (_host(draft), _host(target))
+    if isinstance(rule, CandidateRule):
+        cost = emission_sums(rule, p, q, xp=xp)
+        granted = rule.boost(_host(target.gather(-1, drafted).squeeze(-1)))
+    else:
+        kept, out = rule.accepted_and_emitted(p, q, xp=xp)
+        cost = emission_of(kept, out, q, xp=xp)
+        granted = torch.as_tensor(kept, device=target.device).gather(-1, drafted).squeeze(-1)
+    rate, distance, divergence = (
+        torch.as_tensor(figure, device=target.device)
+        for figure in (cost.acceptance_rate, cost.total_variation, cost.kl_bound)
+    )
+    charges = Charges(rate, lossless, distance, divergence)
+    return torch.as_tensor(granted, device=target.device), charges
+
+
+def _recovery(
+    rule: Rule, tokens: torch.Tensor, accepted: torch.Tensor, lossy: torch.Tensor | None
+) -> Recovery:
+    """What rows that rejected a token draw another one from."""
+
+    def recovery(rows: torch.Tensor, draft: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        at = accepted[rows].clamp(max=tokens.shape[1] - 1)
+        if _on_device(rule):
+            weights = rule.shared_weights(draft, target, xp=torch)  # type: ignore[attr-defined]
+        else:
+            sides = zip(tokens[rows, at].tolist(), _host(draft), _host(target), strict=True)
+            found = np.stack([rule.recovery_weights(*side) for side in sides])
+            weights = torch.as_tensor(found, device=target.device)
+        if lossy is None:
+            return weights
+        plain = (target - draft).clamp(min=0.0)
+        return torch.where(lossy[rows, at].unsqueeze(-1), weights, plain)
+
+    return recovery
 
 
 def _host(tensor: torch.Tensor) -> Any:
-    return tensor.to("cpu", torch.float64).numpy()
+    return tensor.cpu().numpy()

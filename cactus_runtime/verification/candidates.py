@@ -7,15 +7,15 @@ at at a time, so that nothing of the size of the logits is ever made.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
-from cactus_runtime.streams import inverse_cdf
 from cactus_runtime.verification.acceptance import accept, probs_of
 from cactus_runtime.verification.charges import Charges, Limits, candidate_charges, limited
+from cactus_runtime.verification.drawing import Recovery, draw_last_tokens
 from cactus_runtime.verification.judgement import Judgement
-from cactus_runtime.verification.reading import drafted_parts, log_normaliser, most_rows
+from cactus_runtime.verification.reading import drafted_parts, log_normaliser
 from cactus_runtime.verification.warp import Warp
 from cactus_theory.rules import CandidateRule
 
@@ -60,16 +60,14 @@ def judge_candidates(
         num_drafts=num_drafts,
         lossy=lossy,
     )
-    last_token = _draw(
-        rule,
+    last_token = draw_last_tokens(
+        _recovery(rule, tokens, accepted, found.target_prob, lossy),
         tokens,
         accepted,
-        found.target_prob,
         draft_probs=draft_probs,
         target_logits=target_logits,
         uniforms=recover_uniforms,
         num_drafts=num_drafts,
-        lossy=lossy,
         warp=warp,
     )
     return Judgement(
@@ -125,48 +123,21 @@ def logprobs_of(
     return chosen.double() - normaliser
 
 
-def _draw(
+def _recovery(
     rule: CandidateRule,
     tokens: torch.Tensor,
     accepted: torch.Tensor,
     target_prob: torch.Tensor,
-    *,
-    draft_probs: torch.Tensor | None,
-    target_logits: torch.Tensor,
-    uniforms: torch.Tensor,
-    num_drafts: torch.Tensor | None,
     lossy: torch.Tensor | None,
-    warp: Warp,
-) -> torch.Tensor:
-    """The recovered or bonus token of each row, from one row of probabilities in float64."""
-    batch, k = tokens.shape
-    rows = torch.arange(batch, device=tokens.device)
-    first = accepted.clamp(max=max(k - 1, 0))
-    shrink: Any = None
-    if k:
-        shrink = rule.shrink(target_prob[rows, first], xp=torch)
+) -> Recovery:
+    """[shrink q - p]_+ of rows that rejected a token, and 0 at that token, which has g < p."""
+
+    def recovery(rows: torch.Tensor, draft: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        at = accepted[rows].clamp(max=tokens.shape[1] - 1)
+        shrink = rule.shrink(target_prob[rows, at], xp=torch)
         if lossy is not None:
-            shrink = torch.where(lossy[rows, first], shrink, 1.0)
-        rejected = accepted < (k if num_drafts is None else num_drafts)
-    drawn = []
-    for part in rows.split(most_rows(target_logits)):
-        logits = warp(target_logits[part, accepted[part]], part, accepted[part])
-        weights = logits.softmax(-1, dtype=torch.float64)
-        if k:
-            draft = None if draft_probs is None else draft_probs[part, first[part]]
-            residual = _residual(weights, shrink[part], draft, tokens[part, first[part]])
-            # A residual can be empty by rounding only: then p = q, and q is drawn from.
-            recovers = rejected[part].unsqueeze(-1) & (residual.sum(-1, keepdim=True) > 0)
-            weights = torch.where(recovers, residual, weights)
-        drawn.append(inverse_cdf(weights, uniforms[part]))
-    return torch.cat(drawn)
+            shrink = torch.where(lossy[rows, at], shrink, 1.0)
+        residual = (shrink.unsqueeze(-1) * target).sub_(draft).clamp_(min=0.0)
+        return residual.scatter_(-1, tokens[rows, at].unsqueeze(-1), 0.0)
 
-
-def _residual(
-    target: torch.Tensor, shrink: torch.Tensor, draft: torch.Tensor | None, token: torch.Tensor
-) -> torch.Tensor:
-    """[shrink q - p]_+ of each row, and 0 at its rejected token, which has g < p."""
-    residual = shrink.unsqueeze(-1) * target
-    if draft is not None:
-        residual = residual.sub_(draft).clamp_(min=0.0)
-    return residual.scatter_(-1, token.unsqueeze(-1), 0.0)
+    return recovery

@@ -93,10 +93,4 @@ def judge(
 
 def judged_in_torch(rule: Rule) -> TypeGuard[CandidateRule]:
     """Whether a block under this rule is judged on its device: a candidate, and torch formulas."""
-    if not isinstance(rule, CandidateRule):
-        return False
-    try:
-        rule.boost(torch.ones(1, dtype=torch.float64), xp=torch)
-    except TypeError:
-        return False
-    return True
+    return isinstance(rule, CandidateRule) and rule.torch_ready

@@ -13,7 +13,8 @@ class Warp(Protocol):
     Attributes
     ----------
     temperature : float or None
-        The warp is a division by this number and nothing else; None if it is more than that.
+        The warp is a division by this number and nothing else, up to a shift of each row that no
+        probability sees; 1 says that the logits are given back as they are. None if it is more.
     """
 
     @property

@@ -66,7 +66,6 @@ myst_enable_extensions = ["dollarmath", "colon_fence"]
 myst_heading_anchors = 4
 nb_execution_mode = "force"
 nb_execution_timeout = 120  # seconds for a cell, on a machine that is busy
-nb_execution_raise_on_error = True
 nb_execution_show_tb = True
 nb_merge_streams = True
 nb_ipywidgets_js = {}  # pages show pictures, not sliders

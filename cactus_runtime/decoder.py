@@ -74,10 +74,15 @@ class Decoder:
     Caches, and what was captured over them on a GPU, are kept from one decode to the next where
     they fit: as many rows, and not much shorter ones.
 
+    A model reads six tokens in five passes when it comes to a decoder first, to see that cached
+    blocks give what uncached passes give and that later tokens change nothing before them.
+    docs/models.md lists what that finds of every class in transformers.
+
     Parameters
     ----------
     target : str, Path, Pair or PreTrainedModel
-        The name of a bundled pair ("tiny", "smollm2"), a folder or hub name, or a loaded model.
+        The name of a bundled pair ("tiny", "smollm2"), a folder or hub name, or a loaded model; a
+        PEFT model with adapters of weights, such as LoRA, stands for the model inside it.
     draft : str, Path, PreTrainedModel, Drafter or None
         A smaller model of the same tokenizer (of which loaded models show no more than a width,
         which padding may make unequal), `PromptLookup()`, or any object with a ``propose``
@@ -92,7 +97,8 @@ class Decoder:
     ModelNotFoundError
         If a named model cannot be had.
     ValueError, TypeError
-        If the two models do not share a tokenizer or a device, or an argument has no meaning.
+        If a model would not decode as it reads, its checkpoint lacks weights, the two models do not
+        share a tokenizer or a device, or an argument has no meaning.
 
     Examples
     --------

@@ -7,6 +7,7 @@ from token to token (recurrent layers, convolutions, indexers) cannot be rewound
 from __future__ import annotations
 
 import inspect
+import sys
 from typing import Any
 
 from transformers import PreTrainedModel
@@ -68,6 +69,8 @@ def check_ragged(model: PreTrainedModel, role: str) -> None:
         reason = f"{name} has layers of kind {sorted(kinds - _RAGGED_KINDS)}"
     elif "local" in (getattr(config, "attention_layers", None) or ()):
         reason = f"{name} has layers with a window of their own, the same for all rows"
+    elif getattr(config, "sliding_window", None) and not kinds and not _masks_windows(model):
+        reason = f"{name} has a window in its configuration that its masks do not show"
     elif getattr(config, "alibi", False):
         reason = f"{name} biases its attention (ALiBi) by slots, the same for all rows"
     elif _counts_from_padding(model):
@@ -88,6 +91,12 @@ def cache_argument(model: PreTrainedModel) -> str | None:
     """By what name the model's forward takes a cache, if it does; ``**kwargs`` are no such name."""
     parameters = inspect.signature(model.forward).parameters
     return next((name for name in _CACHE_ARGUMENTS if name in parameters), None)
+
+
+def _masks_windows(model: PreTrainedModel) -> bool:
+    """Whether a class builds masks of windows; Moshi's has the setting and sees beyond it."""
+    modules = [sys.modules.get(kind.__module__) for kind in type(model).__mro__]
+    return any(hasattr(module, "create_sliding_window_causal_mask") for module in modules)
 
 
 def _layer_kinds(model: PreTrainedModel) -> set[str]:

@@ -19,6 +19,7 @@ SAMPLE = {
     "GptOssForCausalLM": "right",  # sinks, windows, experts
     "Lfm2ForCausalLM": "refused",  # convolutions
     "MambaForCausalLM": "refused",  # recurrence
+    "MoshiForCausalLM": "one row",  # a window in the configuration alone
     "OpenAIGPTLMHeadModel": "refused",  # no cache
     "RobertaForCausalLM": "one row",  # positions that count from the padding index
     "XLMWithLMHeadModel": "refused",  # attention that looks ahead

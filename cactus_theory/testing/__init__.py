@@ -12,10 +12,10 @@ from cactus_theory.testing._calls import ConformanceError as ConformanceError
 from cactus_theory.testing._calls import OnePosition as OnePosition
 from cactus_theory.testing._calls import as_sampler as as_sampler
 from cactus_theory.testing._calls import specification_verifier as specification_verifier
+from cactus_theory.testing._catalogue import CATALOGUE as CATALOGUE
 from cactus_theory.testing._edges import check_edges as check_edges
 from cactus_theory.testing._enumeration import Enumeration as Enumeration
 from cactus_theory.testing._enumeration import check_by_enumeration as check_by_enumeration
-from cactus_theory.testing._mistakes import CATALOGUE as CATALOGUE
 from cactus_theory.testing._mistakes import Mistake as Mistake
 from cactus_theory.testing._mistakes import tempered as tempered
 from cactus_theory.testing._naming import diagnose as diagnose

@@ -20,10 +20,7 @@ import numpy as np
 
 from cactus_theory import _validate
 from cactus_theory.rules import Rule, SharedRecoveryRule, SpeculativeSampling
-
-Tokens = tuple[int, ...]
-Outcome = tuple[Tokens, int]
-Distribution = dict[Outcome, Any]
+from cactus_theory.testing._outcomes import Distribution, Tokens
 
 _MOST_OUTCOMES = 20_000
 
@@ -286,49 +283,3 @@ def tolerances(block: Block, *, cells: int, rounding: float) -> Distribution:
 
 def _off_grid(length: float, cells: int) -> float:
     return abs(round(length * cells) / cells - length)
-
-
-def whole(outcome: Outcome) -> Outcome:
-    return outcome
-
-
-def tokens_only(outcome: Outcome) -> Outcome:
-    """The number accepted is not told, and taken to be one less than the tokens."""
-    return outcome[0], len(outcome[0]) - 1
-
-
-def first_token(outcome: Outcome) -> Outcome:
-    return outcome[0][:1], 0
-
-
-def first_decision(outcome: Outcome) -> Outcome:
-    return outcome[0][:1], min(outcome[1], 1)
-
-
-View = Callable[[Outcome], Outcome]
-
-
-def seen(view: View, distribution: Distribution) -> Distribution:
-    """Probabilities, counts or tolerances of what is seen of each outcome."""
-    if view is whole:
-        return distribution
-    found: Distribution = {}
-    for outcome, weight in distribution.items():
-        found[view(outcome)] = found.get(view(outcome), 0) + weight
-    return found
-
-
-def as_array(distribution: Distribution, size: int) -> np.ndarray:
-    """Probability of each first token."""
-    kinds = {type(weight) for weight in distribution.values()}
-    found = np.zeros(size, dtype=object if Fraction in kinds else np.float64)
-    for (emitted, _), weight in distribution.items():
-        if emitted:
-            found[emitted[0]] += weight
-    return found
-
-
-def apart(distribution: Distribution, other: Distribution) -> float:
-    """Total variation."""
-    keys = {*distribution, *other}
-    return sum(abs(distribution.get(key, 0.0) - other.get(key, 0.0)) for key in keys) / 2

@@ -10,7 +10,7 @@ import numpy as np
 
 from cactus_theory.rules import Rule
 from cactus_theory.specification import inverse_cdf, verify
-from cactus_theory.testing._block import Outcome
+from cactus_theory.testing._outcomes import Outcome
 
 Verifier = Callable[[Any, Any, Any, Any, Any], tuple[Any, Any]]
 Sampler = Callable[[Any, Any, Any, int], tuple[Any, Any]]

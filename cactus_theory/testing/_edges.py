@@ -8,8 +8,9 @@ from itertools import product
 import numpy as np
 
 from cactus_theory.rules import Rule, SpeculativeSampling
-from cactus_theory.testing._block import Block, Outcome
+from cactus_theory.testing._block import Block
 from cactus_theory.testing._calls import ConformanceError, OnePosition, Verifier, outcomes
+from cactus_theory.testing._outcomes import Outcome
 from cactus_theory.testing._rows import Row, midpoints, verified
 
 _PAIRS = {

@@ -12,8 +12,10 @@ import numpy as np
 
 from cactus_theory.rules import Rule
 from cactus_theory.testing import _rows
-from cactus_theory.testing._block import (
-    Block,
+from cactus_theory.testing._block import Block, tolerances
+from cactus_theory.testing._calls import ConformanceError, OnePosition, Verifier
+from cactus_theory.testing._naming import HANDED, Rows, Tested, farthest_apart, looks_like
+from cactus_theory.testing._outcomes import (
     Distribution,
     View,
     as_array,
@@ -21,11 +23,8 @@ from cactus_theory.testing._block import (
     first_token,
     seen,
     tokens_only,
-    tolerances,
     whole,
 )
-from cactus_theory.testing._calls import ConformanceError, OnePosition, Verifier
-from cactus_theory.testing._naming import HANDED, Rows, Tested, farthest_apart, looks_like
 
 _MOST_ROWS = 1_000_000
 
@@ -217,7 +216,7 @@ def check_by_enumeration(
         looks = looks_like(
             distributions,
             tested,
-            samples=min(shape) ** 2,
+            samples=min(shape) ** (1 + max(len(block.positions) for block in blocks)),
             fits=lambda rows, others: farthest_apart(rows, others) <= alike,
             right=as_expected,
         )

@@ -11,8 +11,10 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from cactus_theory.rules import Rule
-from cactus_theory.testing._block import (
-    Block,
+from cactus_theory.testing._block import Block
+from cactus_theory.testing._catalogue import CATALOGUE
+from cactus_theory.testing._mistakes import Mistake
+from cactus_theory.testing._outcomes import (
     Distribution,
     View,
     apart,
@@ -22,7 +24,6 @@ from cactus_theory.testing._block import (
     seen,
     whole,
 )
-from cactus_theory.testing._mistakes import CATALOGUE, Mistake
 
 _SAME = 1e-9  # total variation below which two distributions are one
 _ALIKE = 1e-3  # and below which a second name says nothing new
@@ -271,7 +272,11 @@ def _likeliest(
     best = found[0]
     matches = fits(observed, best.rows)
     off = [farthest_apart(match.rows, best.rows) for match in found]
-    twins = [match.name for match, far in zip(found, off, strict=True) if far <= _SAME]
+    twins = [
+        match.name
+        for match, far in zip(found, off, strict=True)
+        if far <= _SAME and match.cost <= best.cost + _SAME
+    ]
     rest = [match for match, far in zip(found, off, strict=True) if far > _ALIKE][:1]
     verb = "it matches" if matches else "nothing in the catalogue fits; the nearest is"
     then = "".join(f", before {match.name} ({match.distance:.2g})" for match in rest)

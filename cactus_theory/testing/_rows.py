@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cactus_theory.testing._block import Block, Distribution, Outcome
+from cactus_theory.testing._block import Block
 from cactus_theory.testing._calls import ConformanceError, outcomes
+from cactus_theory.testing._outcomes import Distribution, Outcome
 
 _ENOUGH = 30  # pairs of rows that agree by chance about as often as a coin falls so many times
 

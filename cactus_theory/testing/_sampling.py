@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +9,6 @@ import numpy as np
 
 from cactus_theory.rules import Rule
 from cactus_theory.testing import _rows
-from cactus_theory.testing._block import Outcome, View, seen, tokens_only
 from cactus_theory.testing._calls import ConformanceError, Sampler
 from cactus_theory.testing._enumeration import blocks_of, farthest
 from cactus_theory.testing._gtest import demand_power, follows, samples_for, statistic
@@ -22,6 +20,7 @@ from cactus_theory.testing._naming import (
     looks_like,
     one_token,
 )
+from cactus_theory.testing._outcomes import View, listed, seen, strata, tokens_only
 
 
 @dataclass(frozen=True)
@@ -260,9 +259,9 @@ def _alternatives(
     """What is expected, the mistakes to be told from it, and those too near."""
     right, wrong = tested.right(), tested.wrong()
     far = {name: rows for name, rows in wrong.items() if farthest_apart(rows, right) >= smallest}
-    cells = _listed(right, *far.values())
-    others = {name: _strata(rows, cells) for name, rows in far.items()}
-    return _strata(right, cells), others, tuple(name for name in wrong if name not in far)
+    cells = listed(right, *far.values())
+    others = {name: strata(rows, cells) for name, rows in far.items()}
+    return strata(right, cells), others, tuple(name for name in wrong if name not in far)
 
 
 def _power(
@@ -284,16 +283,14 @@ def _judged(
     right, rule = tested.right(), tested.blocks[0].rule
 
     def fits(rows: Rows, others: Rows) -> bool:
-        cells = _listed(rows, others)
-        return follows(_strata(rows, cells), _strata(others, cells), false_alarm)
+        cells = listed(rows, others)
+        return follows(strata(rows, cells), strata(others, cells), false_alarm)
 
     def as_expected(at: int, view: View, rows: Rows) -> bool:
         return fits(rows, [seen(view, right[at])])
 
-    cells = _listed(counts, right)
-    value, threshold, degrees = statistic(
-        _strata(counts, cells), _strata(right, cells), false_alarm
-    )
+    cells = listed(counts, right)
+    value, threshold, degrees = statistic(strata(counts, cells), strata(right, cells), false_alarm)
     if fits(counts, right):
         return SamplingReport(value, threshold, degrees, samples, false_alarm, *power)
     looks = in_step or looks_like(counts, tested, samples=samples, fits=fits, right=as_expected)
@@ -303,14 +300,3 @@ def _judged(
         f"{farthest(shares, right, tested)} in {samples} samples under {rule!r} (false-alarm level "
         f"{false_alarm:g}): {looks}"
     )
-
-
-def _listed(*rows: Rows) -> list[list[Outcome]]:
-    """All outcomes of some distributions, for each row."""
-    return [sorted(set().union(*row)) for row in zip(*rows, strict=True)]
-
-
-def _strata(rows: Rows, cells: Sequence[Sequence[Outcome]]) -> list[np.ndarray]:
-    """Probabilities or counts of the outcomes listed, for each row."""
-    pairs = zip(rows, cells, strict=True)
-    return [np.array([row.get(outcome, 0) for outcome in keys]) for row, keys in pairs]

@@ -41,8 +41,8 @@ from cactus_theory.testing import (
     specification_verifier,
 )
 from cactus_theory.testing._block import Block, tolerances
+from cactus_theory.testing._block_mistakes import replayed
 from cactus_theory.testing._calls import outcomes
-from cactus_theory.testing._mistakes import replayed
 
 PLAIN, LOSSY = SpeculativeSampling(), Cactus(0.05)
 RULES = [

@@ -1,8 +1,7 @@
 """The executable verifier, enumerated: its emitted law against the formula, and mutants rejected.
 
-Nothing is sampled. Both uniforms run over a grid of n cells, every drafted token is weighted by its
-draft probability, and the law so obtained is compared: exactly, for rational laws and a grid fine
-enough to resolve them; to the width of a cell otherwise. The same checks must reject each mutant.
+Nothing is sampled. The kit enumerates it: exactly, for rational laws and a grid fine enough to
+resolve them; to the grid otherwise. The same checks must reject each mutant.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from collections import Counter
 from fractions import Fraction
 from functools import lru_cache
 from itertools import product
-from math import lcm
 
 import numpy as np
 import pytest
@@ -29,9 +27,7 @@ from cactus_theory import (
     output_distribution,
 )
 from cactus_theory.specification import inverse_cdf, verify
-from cactus_theory.testing import pairs, rules
-
-HALF = Fraction(1, 2)
+from cactus_theory.testing import check_by_enumeration, pairs, rules, specification_verifier
 
 
 class Remembered(CandidateRule):
@@ -48,87 +44,57 @@ class Remembered(CandidateRule):
         return self._shrink(target_prob)
 
 
-def grid(cells: int, offset: Fraction) -> list[Fraction]:
-    """One point per cell of [0, 1): midpoints (offset 1/2) or left ends (offset 0)."""
-    return [(i + offset) / cells for i in range(cells)]
-
-
 def as_fractions(*numerators: int) -> np.ndarray:
     total = sum(numerators)
     return np.array([Fraction(n, total) for n in numerators], dtype=object)
 
 
-def enumerate_blocks(verifier, rule, draft, target, accepts, recovers):
-    """Chance of every (emitted, accepted), over all drafted blocks and a grid of the uniforms."""
-    outcomes: Counter = Counter()
-    for tokens in product(range(len(target[0])), repeat=len(draft)):
-        chance = 1
-        for position, token in enumerate(tokens):
-            chance = chance * draft[position][token]
-        if chance == 0:
-            continue
-        cell = chance / (len(accepts) ** len(draft) * len(recovers))
-        for uniforms in product(accepts, repeat=len(draft)):
-            for recover in recovers:
-                emitted, accepted = verifier(
-                    rule,
-                    tokens,
-                    draft=draft,
-                    target=target,
-                    accept_uniforms=uniforms,
-                    recover_uniform=recover,
-                )
-                outcomes[tuple(emitted), accepted] += cell
-    return outcomes
+def of_blocks(verifier, rule):
+    """A verifier of single rows in the form that the kit takes."""
 
+    def blocks(tokens, draft, target, accept, recover):
+        rows = zip(tokens, draft, target, accept, recover, strict=True)
+        found = [
+            verifier(rule, x, draft=p, target=q, accept_uniforms=u, recover_uniform=v)
+            for x, p, q, u, v in rows
+        ]
+        return [emitted for emitted, _ in found], [accepted for _, accepted in found]
 
-def first_token_law(outcomes, size):
-    law = [0] * size
-    for (emitted, _), chance in outcomes.items():
-        law[emitted[0]] += chance
-    return law
-
-
-def cells_resolving(p, q) -> tuple[int, int]:
-    """Grids on which min(q/p, 1) and the cumulated residual of q over p fall on cell borders."""
-    accept = lcm(*(Fraction(b / a).denominator for a, b in zip(p, q, strict=True) if a > b), 1)
-    residual = [max(b - a, Fraction(0)) for a, b in zip(p, q, strict=True)]
-    total = sum(residual)
-    if total == 0:
-        return accept, 1
-    cumulated = [sum(residual[: i + 1]) / total for i in range(len(residual))]
-    return accept, lcm(*(share.denominator for share in cumulated))
+    return blocks
 
 
 # The checks, each for any verifier, so that a mutant meets the very assertion the real one passes.
 
 
-def check_rational_speculative_sampling(verifier, p, q):
-    accept, recover = cells_resolving(p, q)
-    draft, target = p[None], np.stack([q, q])
-    for offset in (Fraction(0), HALF):  # left ends contain u = 0
-        outcomes = enumerate_blocks(
-            verifier,
-            SpeculativeSampling(),
-            draft,
-            target,
-            grid(accept, offset),
-            grid(recover, offset),
-        )
-        assert first_token_law(outcomes, len(q)) == list(q)
+def check_rational_speculative_sampling(verifier, p, q, cells=24):
+    """Exactly by midpoints; on a threshold, the end of its cell, a token is rejected.
+
+    Whether the grid was fine enough to be exact.
+    """
+    rule = SpeculativeSampling()
+    found = check_by_enumeration(of_blocks(verifier, rule), rule, draft=p, target=q, cells=cells)
+    if any(found.tolerances[0].values()):
+        return False
+    assert list(found.first_token()) == list(q)
+    for token in np.flatnonzero(p > q).tolist():
+        for recover in (Fraction(0), Fraction(1, 2)):
+            emitted, accepted = verifier(
+                rule,
+                [token],
+                draft=p[None],
+                target=np.stack([q, q]),
+                accept_uniforms=[q[token] / p[token]],
+                recover_uniform=recover,
+            )
+            assert accepted == 0
+            assert q[emitted[0]] > p[emitted[0]]
+    return True
 
 
-def check_law_to_one_cell(verifier, rule, p, q, cells=48):
-    points = [float(u) for u in grid(cells, HALF)]
-    outcomes = enumerate_blocks(
-        verifier, Remembered(rule), p[None], np.stack([q, q]), points, points
+def check_law_to_one_cell(verifier, rule, p, q):
+    return check_by_enumeration(
+        of_blocks(verifier, Remembered(rule)), rule, draft=p, target=q, cells=48
     )
-    law = np.array(first_token_law(outcomes, len(q)))
-    # Midpoints misplace half a cell of a drafted token's acceptance, hence half a cell of rejected
-    # mass, and of each recovered token at most one cell: for the rejected share of the draft.
-    rejected = 1 - np.minimum(p, rule.boost(q)).sum()
-    tolerance = (0.5 * p + 0.5 + rejected) / cells
-    assert (abs(law - output_distribution(rule, draft=p, target=q)) <= tolerance).all()
 
 
 def check_strictness(verifier):
@@ -162,7 +128,7 @@ BOOSTING = [Cactus(0.1), Cactus(0.75), CactusExact(0.1), CactusExact(0.75)]
 
 @pytest.mark.parametrize(("p", "q"), RATIONAL_PAIRS)
 def test_speculative_sampling_emits_the_target_exactly(p, q):
-    check_rational_speculative_sampling(verify, p, q)
+    assert check_rational_speculative_sampling(verify, p, q)
 
 
 @settings(max_examples=25)
@@ -177,9 +143,7 @@ def test_speculative_sampling_emits_the_target_exactly(p, q):
 )
 def test_speculative_sampling_emits_any_rational_target_exactly(numerators):
     p, q = (as_fractions(*row) for row in numerators)
-    accept, recover = cells_resolving(p, q)
-    assume(accept * recover <= 200)
-    check_rational_speculative_sampling(verify, p, q)
+    assume(check_rational_speculative_sampling(verify, p, q, cells=36))
 
 
 @pytest.mark.parametrize("rule", BOOSTING, ids=repr)
@@ -195,12 +159,13 @@ def test_a_first_token_of_no_target_probability_is_rejected_even_by_a_uniform_of
 def test_the_block_of_two_emits_the_target_at_every_position_exactly():
     draft = np.stack([as_fractions(3, 1), as_fractions(1, 2)])
     target = np.stack([as_fractions(1, 1), as_fractions(2, 1), as_fractions(1, 3)])
-    points = grid(12, HALF)  # q/p is 2/3 and 1/2 on the excess; 1/2, 2/3 and 1/4 are borders too
-    outcomes = enumerate_blocks(
-        verify, SpeculativeSampling(), draft, target, points, grid(12, Fraction(0))
+    rule = SpeculativeSampling()
+    found = check_by_enumeration(  # q/p is 2/3 and 1/2 on the excess; 1/2, 2/3 and 1/4 are borders
+        specification_verifier(rule), rule, draft=[draft], target=[target], cells=12
     )
+    (outcomes,) = found.distributions
     assert sum(outcomes.values()) == 1
-    assert first_token_law(outcomes, 2) == list(target[0])
+    assert list(found.first_token()) == list(target[0])
     overlap = np.minimum(draft, target[:2])
     for x, y in product(range(2), repeat=2):
         pair = sum(
@@ -224,12 +189,14 @@ def test_the_block_of_two_follows_the_output_law_at_both_positions(rule):
     draft = np.array([[0.8, 0.2], [0.3, 0.7]])
     target = np.array([[0.4, 0.6], [0.7, 0.3], [0.5, 0.5]])
     cells = 16
-    points = [float(u) for u in grid(cells, HALF)]
-    outcomes = enumerate_blocks(verify, Remembered(rule), draft, target, points, points)
+    found = check_by_enumeration(
+        of_blocks(verify, Remembered(rule)), rule, draft=[draft], target=[target], cells=cells
+    )
+    (outcomes,) = found.distributions
     laws = [output_distribution(rule, draft=draft[i], target=target[i]) for i in range(2)]
     rates = [float(acceptance_rate(rule, draft=draft[i], target=target[i])) for i in range(2)]
     # Acceptance is misplaced by half a cell per drafted token, a recovered token by one more.
-    np.testing.assert_allclose(first_token_law(outcomes, 2), laws[0], rtol=0, atol=1.5 / cells)
+    np.testing.assert_allclose(found.first_token(), laws[0], rtol=0, atol=1.5 / cells)
     passed = sum(chance for (_, accepted), chance in outcomes.items() if accepted >= 1)
     assert passed == pytest.approx(rates[0], abs=0.5 / cells)
     second = np.zeros(2)
@@ -314,8 +281,11 @@ def test_the_inverse_distribution_function_never_draws_a_weight_of_zero():
 @given(weights=st.lists(st.integers(0, 5), min_size=1, max_size=6).filter(any))
 def test_the_inverse_distribution_function_draws_in_proportion_exactly(weights):
     total = sum(weights)
-    for offset in (Fraction(0), HALF):
-        drawn = Counter(inverse_cdf(as_fractions(*weights), u) for u in grid(total, offset))
+    for offset in (Fraction(0), Fraction(1, 2)):  # left ends and midpoints
+        drawn = Counter(
+            inverse_cdf(as_fractions(*weights), u)
+            for u in [(i + offset) / total for i in range(total)]
+        )
         assert [drawn[x] for x in range(len(weights))] == weights
 
 

@@ -129,7 +129,7 @@ class Block:
             raise ValueError(f"target must have shape (k + 1, V), got {q.shape}")
         shape = q.shape[0] - 1, q.shape[1]
         if p.size == 0 and shape[0] == 0:
-            p = given = np.empty((0, shape[1]))
+            p = np.empty((0, shape[1]))
         elif p.shape != shape:
             raise ValueError(
                 f"draft must have shape (k, V) = {shape}, one row less than target, got {p.shape}"

@@ -1,6 +1,6 @@
 """The G-test on counts in one or more strata: statistic, power, and the samples it takes.
 
-A stratum is a law over its own cells, of which `samples` draws are counted; the strata are
+A stratum is a distribution over its own cells, of which `samples` draws are counted; the strata are
 independent, so their statistics add. Knows nothing of rules.
 """
 
@@ -67,7 +67,7 @@ def power(expected: Strata, given: Strata, samples: int, false_alarm: float) -> 
             degrees += len(cells) - 1
     if degrees:
         threshold = chdtri(degrees, false_alarm)
-        # the noncentral law is not evaluated far beyond its threshold, where it is 1
+        # the noncentral one is not evaluated far beyond its threshold, where it is 1
         missed *= chndtr(threshold, degrees, min(2 * samples * distance, 20 * threshold + 1000))
     return float(1 - missed)
 
@@ -98,7 +98,7 @@ def statistic(
 
 
 def follows(counts: Sequence[np.ndarray], laws: Strata, false_alarm: float) -> bool:
-    """Whether no outcome is impossible under the laws, and G does not reject them."""
+    """Whether no outcome is impossible under the distributions, and G does not reject them."""
     if any(seen[law == 0].any() for seen, law in zip(counts, laws, strict=True)):
         return False
     value, threshold, _ = statistic(counts, laws, false_alarm)
@@ -106,7 +106,7 @@ def follows(counts: Sequence[np.ndarray], laws: Strata, false_alarm: float) -> b
 
 
 def samples_for(expected: Strata, wrong: Mapping[str, Strata], false_alarm: float) -> int:
-    """Samples that detect every wrong law with power .999, to two digits and rounded up.
+    """Samples that detect every wrong distribution with power .999, to two digits and rounded up.
 
     Raises
     ------
@@ -129,7 +129,7 @@ def samples_for(expected: Strata, wrong: Mapping[str, Strata], false_alarm: floa
     while not enough(high):
         high *= 2
         if high > _MOST_SAMPLES:
-            raise ValueError("it would take more than 2**40 samples of these laws")
+            raise ValueError("it would take more than 2**40 samples")
     low = high // 2
     while high - low > max(low // 200, 1):
         middle = (low + high) // 2
@@ -143,7 +143,7 @@ def samples_for(expected: Strata, wrong: Mapping[str, Strata], false_alarm: floa
 def demand_power(
     expected: Strata, wrong: Mapping[str, Strata], samples: int, false_alarm: float
 ) -> dict[str, float]:
-    """Power against each wrong law.
+    """Power against each wrong distribution.
 
     Raises
     ------
@@ -156,7 +156,7 @@ def demand_power(
     >>> demand_power([fair], {"loaded": [loaded]}, 1000, 1e-6)
     Traceback (most recent call last):
     ...
-    ValueError: 1000 samples detect "loaded" with power 0.927 only; it takes 1600 ... for 0.999
+    ValueError: 1000 samples detect "loaded" with power 0.927 only; it takes 1600 for 0.999
     """
     powers = {name: power(expected, law, samples, false_alarm) for name, law in wrong.items()}
     weakest = min(powers, key=lambda name: powers[name], default=None)
@@ -164,6 +164,6 @@ def demand_power(
         needed = samples_for(expected, wrong, false_alarm)
         raise ValueError(
             f'{samples} samples detect "{weakest}" with power {powers[weakest]:.3g} only; it takes '
-            f"{needed} of these laws for {WANTED_POWER}"
+            f"{needed} for {WANTED_POWER}"
         )
     return powers

@@ -6,6 +6,7 @@ uses the laws of the catalogue that has to name it.
 
 from __future__ import annotations
 
+from fractions import Fraction
 from itertools import product
 
 import numpy as np
@@ -261,6 +262,24 @@ def test_plain_speculative_sampling_is_enumerated_exactly_and_nothing_is_left_un
     for law, slack in zip(found.distributions, found.tolerances, strict=True):
         assert sum(law.values()) == pytest.approx(1, abs=1e-12)  # sums of multiples of 2^-15
         assert max(slack.values()) < 1e-5  # the rounding allowed, 1e-6 for each of three sides
+
+
+def test_ragged_blocks_of_fractions_are_compared_exactly():
+    half, third = Fraction(1, 2), Fraction(1, 3)
+    laws = {
+        "draft": [[[half, half], [third, 1 - third]], []],
+        "target": [[[1 - third, third], [half, half], [third, 1 - third]], [[half, half]]],
+    }
+    found = check_by_enumeration(specification_verifier(PLAIN), PLAIN, **laws, cells=12)
+    for i in range(2):
+        right = block_distribution(PLAIN, draft=laws["draft"][i], target=laws["target"][i])
+        assert found.distributions[i] == right
+        assert sum(right.values()) == 1
+        assert all(isinstance(chance, Fraction) for chance in right.values())
+        assert not any(found.tolerances[i].values())
+    small = row_of(PLAIN, uniform=lambda u, i: u[i] + Fraction(1, 24))
+    with pytest.raises(ConformanceError):
+        check_by_enumeration(batched(small), PLAIN, **laws, cells=12)
 
 
 @pytest.mark.parametrize(("name", "rule", "row"), MISTAKES, ids=NAMES)
@@ -537,7 +556,7 @@ def test_samples_needed_are_enough_and_not_many_more_than_enough():
 
 def test_too_few_samples_are_refused_and_the_number_needed_is_said():
     sampler = as_sampler(specification_verifier(PLAIN))
-    with pytest.raises(ValueError, match=r"100 samples detect .* it takes \d+ of these laws"):
+    with pytest.raises(ValueError, match=r"100 samples detect .* it takes \d+ for 0.999"):
         check_by_sampling(sampler, PLAIN, samples=100)
 
 

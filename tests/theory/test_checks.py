@@ -415,7 +415,7 @@ def test_strata_add_their_statistics_their_degrees_and_their_noncentralities():
 def test_too_few_samples_are_refused_and_the_number_needed_is_said_and_enough():
     needed = samples_needed(LOSSY, draft=P, target=Q)
     sampler = counting(parts(LOSSY))
-    with pytest.raises(ValueError, match=f"it takes {needed} of these laws"):
+    with pytest.raises(ValueError, match=f"it takes {needed} for 0.999"):
         check_counts(sampler(P, Q, needed // 2, 0), LOSSY, draft=P, target=Q)
     report = check_counts(sampler(P, Q, needed, 0), LOSSY, draft=P, target=Q)
     assert 0.999 <= min(report.power.values()) < 0.9999

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from cactus_theory.testing.strategies import RaggedBatch as RaggedBatch
     from cactus_theory.testing.strategies import all_rules as all_rules
     from cactus_theory.testing.strategies import budgets as budgets
+    from cactus_theory.testing.strategies import distributions as distributions
     from cactus_theory.testing.strategies import divergences as divergences
-    from cactus_theory.testing.strategies import laws as laws
     from cactus_theory.testing.strategies import logits as logits
     from cactus_theory.testing.strategies import pairs as pairs
     from cactus_theory.testing.strategies import pairs_with_acceptance as pairs_with_acceptance
@@ -46,7 +46,7 @@ _STRATEGIES = frozenset(
         "all_rules",
         "budgets",
         "divergences",
-        "laws",
+        "distributions",
         "logits",
         "pairs",
         "pairs_with_acceptance",

@@ -1,4 +1,4 @@
-"""Laws and pairs of a given size, the parts that the public strategies are made of."""
+"""Distributions and pairs of a given size, the parts that the public strategies are made of."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SMALLEST = 1e-300
 
 
 class Pair(NamedTuple):
-    """A draft law and a target law over one vocabulary.
+    """A draft and a target distribution over one vocabulary.
 
     Attributes
     ----------
@@ -34,7 +34,7 @@ def power_of_ten(exponent: float) -> float:
 
 
 @lru_cache(maxsize=64)
-def laws_of_size(size: int) -> st.SearchStrategy[np.ndarray]:
+def distributions_of_size(size: int) -> st.SearchStrategy[np.ndarray]:
     smooth = st.floats(0.01, 1.0)
     tied = st.integers(0, 3).map(float)
     scattered = st.one_of(st.just(0.0), st.just(1.0), st.floats(-300.0, 0.0).map(power_of_ten))
@@ -55,7 +55,7 @@ def normalised(weights: Any) -> np.ndarray:
 
 @lru_cache(maxsize=64)
 def pairs_of_size(size: int) -> st.SearchStrategy[Pair]:
-    law = laws_of_size(size)
+    law = distributions_of_size(size)
     weights = st.lists(st.floats(0.01, 1.0), min_size=size, max_size=size)
     # A concentrated draft against an even target: several tokens rejected, several recovered.
     peaked = weights.map(lambda w: normalised(np.asarray(w) ** 4))
@@ -88,7 +88,7 @@ def disjoint(first: int, second: int) -> st.SearchStrategy[Pair]:
     def join(a: np.ndarray, b: np.ndarray) -> Pair:
         return Pair(np.append(a, np.zeros(second)), np.append(np.zeros(first), b))
 
-    return st.builds(join, laws_of_size(first), laws_of_size(second))
+    return st.builds(join, distributions_of_size(first), distributions_of_size(second))
 
 
 def _concentrated(cut: int, size: int) -> st.SearchStrategy[Pair]:
@@ -100,4 +100,4 @@ def _concentrated(cut: int, size: int) -> st.SearchStrategy[Pair]:
             return Pair(q.copy(), q)
         return Pair(np.append(q[:cut] / head, np.zeros(size - cut)), q)
 
-    return laws_of_size(size).map(restrict)
+    return distributions_of_size(size).map(restrict)

@@ -1,4 +1,4 @@
-"""What a rule, a law or a formula should be tried on: inputs chosen to break it.
+"""What a rule, a distribution or a formula should be tried on: inputs chosen to break it.
 
 Knows how to generate valid input and nothing of what should be true of it. Every value drawn is
 accepted by the public functions; probabilities are 0 or at least about 1e-301, never subnormal.
@@ -18,7 +18,12 @@ from cactus_theory.testing._rules import rules as rules
 from cactus_theory.testing._rules import rules_of as rules_of
 from cactus_theory.testing._shapes import SMALLEST as SMALLEST
 from cactus_theory.testing._shapes import Pair as Pair
-from cactus_theory.testing._shapes import disjoint, laws_of_size, pairs_of_size, power_of_ten
+from cactus_theory.testing._shapes import (
+    disjoint,
+    distributions_of_size,
+    pairs_of_size,
+    power_of_ten,
+)
 
 
 def target_probabilities() -> st.SearchStrategy[float]:
@@ -48,7 +53,7 @@ def target_probabilities() -> st.SearchStrategy[float]:
 class RaggedBatch(NamedTuple):
     """Rows of a batch with k_0, k_1, ... drafted tokens: one array of each per row.
 
-    Each token has a positive probability under the draft's law at its place.
+    Each token has a positive probability under the draft at its place.
 
     Attributes
     ----------
@@ -68,8 +73,8 @@ class RaggedBatch(NamedTuple):
     target: list[np.ndarray]
 
 
-def laws(*, min_size: int = 1, max_size: int = 8) -> st.SearchStrategy[np.ndarray]:
-    """Probability laws: smooth, with exact zeros and ties, one-hot, or spread over 300 decades.
+def distributions(*, min_size: int = 1, max_size: int = 8) -> st.SearchStrategy[np.ndarray]:
+    """Distributions: smooth, with exact zeros and ties, one-hot, or spread over 300 decades.
 
     Parameters
     ----------
@@ -83,12 +88,12 @@ def laws(*, min_size: int = 1, max_size: int = 8) -> st.SearchStrategy[np.ndarra
     Examples
     --------
     >>> from hypothesis import given
-    >>> @given(laws(min_size=2, max_size=5))
-    ... def is_a_law(law):
+    >>> @given(distributions(min_size=2, max_size=5))
+    ... def is_a_distribution(law):
     ...     assert 2 <= law.size <= 5 and law.min() >= 0 and abs(law.sum() - 1) < 1e-15 * law.size
-    >>> is_a_law()
+    >>> is_a_distribution()
     """
-    return st.integers(min_size, max_size).flatmap(laws_of_size)
+    return st.integers(min_size, max_size).flatmap(distributions_of_size)
 
 
 def pairs(*, min_size: int = 1, max_size: int = 8) -> st.SearchStrategy[Pair]:
@@ -157,7 +162,7 @@ def pairs_with_acceptance(
 
     def of_size(size: int) -> st.SearchStrategy[Pair]:
         apart = st.integers(1, size - 1).flatmap(lambda cut: disjoint(cut, size - cut))
-        return st.tuples(laws_of_size(size), apart, st.permutations(range(size))).map(join)
+        return st.tuples(distributions_of_size(size), apart, st.permutations(range(size))).map(join)
 
     return st.integers(min_size, max_size).flatmap(of_size)
 
@@ -238,7 +243,7 @@ def ragged_batches(
         batch = RaggedBatch([], [], [])
         for length in lengths:
             drafted = [draw(pairs_of_size(size)) for _ in range(length)]
-            last = draw(laws_of_size(size))
+            last = draw(distributions_of_size(size))
             tokens = [draw(st.sampled_from(np.flatnonzero(p).tolist())) for p, _ in drafted]
             batch.tokens.append(np.array(tokens, dtype=np.int64))
             batch.draft.append(np.array([p for p, _ in drafted]).reshape(length, size))

@@ -11,7 +11,7 @@ from mpmath import mpf
 from scipy.special import rel_entr
 
 from cactus_theory import binary_kl, kl, total_variation
-from cactus_theory.testing import laws, pairs, target_probabilities
+from cactus_theory.testing import distributions, pairs, target_probabilities
 
 EPS = 2.0**-52
 DIGITS = 80
@@ -49,7 +49,7 @@ def test_kl_agrees_with_scipy(pair):
     assert kl(*pair) == pytest.approx(expected, rel=1e-13, abs=8 * 8 * EPS)
 
 
-@given(q=laws(min_size=2), data=st.data())
+@given(q=distributions(min_size=2), data=st.data())
 def test_kl_of_laws_an_ulp_apart_has_full_relative_precision(q, data):
     steps = data.draw(st.lists(st.integers(-4, 4), min_size=q.size, max_size=q.size))
     p = np.clip(q + np.array(steps) * np.where(q > 0, np.spacing(q), 0.0), 0.0, 1.0)

@@ -25,7 +25,7 @@ from cactus_theory import (
     total_variation,
 )
 from cactus_theory import emitted as emitted_module
-from cactus_theory.testing import budgets, laws, pairs, rules, target_probabilities
+from cactus_theory.testing import budgets, distributions, pairs, rules, target_probabilities
 
 EPS = 2.0**-52
 # Laws of at most 8 tokens sum to one up to a few ulp, and the emitted law is a sum of products of
@@ -210,7 +210,7 @@ def test_no_budget_accepts_exactly_the_smaller_law_however_close_the_two(rule):
         assert (rule.accepted_mass(p, q) == np.minimum(p, q)).all()
 
 
-@given(rule=rules(), q=laws(), data=st.data())
+@given(rule=rules(), q=distributions(), data=st.data())
 def test_a_one_hot_draft_emits_the_candidate_law_itself(rule, q, data):
     token = data.draw(st.integers(0, q.size - 1))
     out = output_distribution(rule, draft=np.eye(q.size)[token], target=q)
@@ -225,7 +225,7 @@ def test_a_one_hot_draft_emits_the_candidate_law_itself(rule, q, data):
         assert kl(out, q) <= rule.delta + 8 * EPS * gained + ABSOLUTE
 
 
-@given(rule=rules(), q=laws())
+@given(rule=rules(), q=distributions())
 def test_equal_laws_are_always_accepted(rule, q):
     assert (output_distribution(rule, draft=q, target=q) == q).all()
     cost = emission(rule, draft=q, target=q)
@@ -234,7 +234,7 @@ def test_equal_laws_are_always_accepted(rule, q):
     assert (rule.acceptance_probability(q, q) == 1).all()
 
 
-@given(rule=rules(), p=laws(), data=st.data())
+@given(rule=rules(), p=distributions(), data=st.data())
 def test_a_deterministic_target_is_matched_exactly(rule, p, data):
     token = data.draw(st.integers(0, p.size - 1))
     q = np.eye(p.size)[token]

@@ -29,8 +29,8 @@ from cactus_theory import divergences as every_divergence
 from cactus_theory import rules as every_rule
 from cactus_theory.specification import verify
 from cactus_theory.testing import (
+    distributions,
     divergences,
-    laws,
     logits,
     pairs_with_acceptance,
     ragged_batches,
@@ -90,7 +90,7 @@ def test_a_ragged_batch_can_be_verified_row_by_row(batch):
         assert len(emitted) == accepted + 1
 
 
-@given(rule=st.from_type(Rule), p=laws(min_size=3, max_size=3))
+@given(rule=st.from_type(Rule), p=distributions(min_size=3, max_size=3))
 def test_any_rule_can_be_drawn_by_its_type(rule, p):
     assert isinstance(rule, Rule)
     law = output_distribution(rule, draft=p, target=p[::-1])

@@ -17,7 +17,7 @@ from cactus_runtime.integrations.vllm.settings import configured_rule, rule_of
 from cactus_runtime.integrations.vllm.shift import restore_logits_, shift_logits_
 from cactus_theory import Cactus, CactusExact, CactusSafe
 from cactus_theory.rules.registry import RULES
-from cactus_theory.testing import laws
+from cactus_theory.testing import distributions
 
 BUDGETED = [Cactus, CactusExact, CactusSafe]
 
@@ -34,7 +34,7 @@ def candidate(rule, law, token):
     return changed
 
 
-@given(laws(), st.sampled_from(BUDGETED), st.just(0.0) | st.floats(1e-12, 4), st.data())
+@given(distributions(), st.sampled_from(BUDGETED), st.just(0.0) | st.floats(1e-12, 4), st.data())
 def test_the_shifted_logits_are_those_of_the_candidate_law(law, kind, delta, data):
     token, rule = data.draw(st.integers(0, law.size - 1)), kind(delta)
     logits = logits_of(law)[None]
@@ -46,7 +46,7 @@ def test_the_shifted_logits_are_those_of_the_candidate_law(law, kind, delta, dat
     assert (h[seen == 0] == 0).all()
 
 
-@given(laws(), st.sampled_from(BUDGETED), st.floats(0, 1e3), st.data())
+@given(distributions(), st.sampled_from(BUDGETED), st.floats(0, 1e3), st.data())
 def test_a_logit_is_put_back_to_the_last_bit(law, kind, delta, data):
     token = torch.tensor([data.draw(st.integers(-1, law.size - 1))])
     logits = logits_of(law)[None]

@@ -1,7 +1,7 @@
 """A few tokens read in several ways: whether a model, cached and rewound, is the model itself.
 
 What `supported` knows by names is not all that can be wrong: a forward that ignores the cache it
-is given, attention that looks ahead, state that is kept elsewhere. So every model reads eight
+is given, attention that looks ahead, state that is kept elsewhere. So every model reads six
 tokens before it is decoded with: at once and uncached, then in blocks through a rewound cache.
 
 Two right readings differ by rounding, which depends on the type, the depth and the kernels; a
@@ -29,7 +29,7 @@ from cactus_runtime.models.kv_cache import Context, vocabulary_size
 from cactus_runtime.models.positions import context_length, switches
 from cactus_runtime.models.supported import raise_not_ragged
 
-_COUNT, _CHANGED = 8, 3  # tokens, and which of them is another in the second text
+_COUNT, _CHANGED = 6, 2  # tokens, and which of them is another in the second text
 _found: weakref.WeakKeyDictionary[PreTrainedModel, dict[str, Any]] = weakref.WeakKeyDictionary()
 
 
@@ -74,7 +74,7 @@ def _once(model: PreTrainedModel, role: str, what: str, read: Any) -> None:
     if known is None or known["state"] != state:
         known = _found[model] = {"state": state}
     if what not in known:
-        known[what] = read(model)
+        known[what] = read(model, known)
     if known[what] is None:
         return
     if what == "rows":
@@ -82,11 +82,11 @@ def _once(model: PreTrainedModel, role: str, what: str, read: Any) -> None:
     raise ValueError(f"{role} must be {known[what]}")
 
 
-def _read_blocks(model: PreTrainedModel) -> str | None:
+def _read_blocks(model: PreTrainedModel, known: dict[str, Any]) -> str | None:
     """What is wrong with a model, or None."""
     name = type(model).__name__
     try:
-        texts = _Texts(model)
+        texts = _texts(model, known)
         if not texts.comparable:
             return None
         if not texts.agree(texts.logits[1][:_CHANGED], texts.logits[0][:_CHANGED]):
@@ -115,28 +115,34 @@ def _read_blocks(model: PreTrainedModel) -> str | None:
     return None
 
 
-def _read_rows(model: PreTrainedModel) -> str | None:
+def _read_rows(model: PreTrainedModel, known: dict[str, Any]) -> str | None:
     """Why rows of different lengths cannot be read together, or None."""
     name = type(model).__name__
     try:
-        texts = _Texts(model)
+        texts = _texts(model, known)
         if not texts.comparable:
             return None
         context = Context(model, rows=2, slots=_COUNT)
         held = (3, 1)
         for row, (ids, count) in enumerate(zip(texts.ids, held, strict=True)):
             context.read([ids[:count]], first=row)
-        blocks = [ids[count : count + 4] for ids, count in zip(texts.ids, held, strict=True)]
+        blocks = [ids[count : count + 3] for ids, count in zip(texts.ids, held, strict=True)]
         drafts = torch.tensor([block[1:] for block in blocks], device=model.device)
         logits = context.read([block[:1] for block in blocks], drafts)
         for found, wanted, count in zip(logits, texts.logits, held, strict=True):
-            if not texts.agree(found, wanted[count : count + 4]):
+            if not texts.agree(found, wanted[count : count + 3]):
                 return f"{name} gives other logits for rows read together than for each alone"
     except torch.OutOfMemoryError:
         raise
     except Exception as error:
         return f"{name} raised {type(error).__name__} at it ({_first_line(error)})"
     return None
+
+
+def _texts(model: PreTrainedModel, known: dict[str, Any]) -> _Texts:
+    if "texts" not in known:
+        known["texts"] = _Texts(model)
+    return known["texts"]
 
 
 class _Texts:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-peft = pytest.importorskip("peft")
-
 from cactus_runtime import Decoder, Request, SamplingParams
 from cactus_runtime.integrations.transformers_generate import cactus_generate
 from tests.runtime.conftest import make_random_model
 
+peft = pytest.importorskip("peft")
 pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 IDS = torch.tensor([[1, 2, 3]])
 OPTIONS = {"do_sample": False, "max_new_tokens": 12, "pad_token_id": 0}

@@ -110,17 +110,10 @@ def test_a_decoder_that_is_kept_begins_again_below_the_switch():
 
 
 def rope(**parameters):
+    sizes = {**SMALL, "max_position_embeddings": 16, "num_key_value_heads": 2}
     torch.manual_seed(0)
-    return (
-        MistralForCausalLM(
-            MistralConfig(
-                **SMALL | {"max_position_embeddings": 16, "num_key_value_heads": 2},
-                rope_parameters=parameters,
-            )
-        )
-        .eval()
-        .requires_grad_(False)
-    )
+    model = MistralForCausalLM(MistralConfig(**sizes, rope_parameters=parameters))
+    return model.eval().requires_grad_(False)
 
 
 @pytest.mark.parametrize(

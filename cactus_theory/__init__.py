@@ -11,6 +11,13 @@ from cactus_theory.divergences import JensenShannon as JensenShannon
 from cactus_theory.divergences import ReverseKL as ReverseKL
 from cactus_theory.divergences import SquaredHellinger as SquaredHellinger
 from cactus_theory.divergences import TotalVariation as TotalVariation
+from cactus_theory.block_verification import block_distribution as block_distribution
+from cactus_theory.block_verification import expected_tokens as expected_tokens
+from cactus_theory.block_verification import prefix_survival as prefix_survival
+from cactus_theory.block_verification import verify_block as verify_block
+from cactus_theory.divergence_of_texts import DivergenceEstimate as DivergenceEstimate
+from cactus_theory.divergence_of_texts import Interval as Interval
+from cactus_theory.divergence_of_texts import estimate_divergence as estimate_divergence
 from cactus_theory.divergences import binary_kl as binary_kl
 from cactus_theory.divergences import kl as kl
 from cactus_theory.divergences import total_variation as total_variation
@@ -48,3 +55,10 @@ from cactus_theory.rules import SharedRecoveryRule as SharedRecoveryRule
 from cactus_theory.rules import SpeculativeSampling as SpeculativeSampling
 from cactus_theory.rules import TopKAcceptance as TopKAcceptance
 from cactus_theory.rules import TypicalAcceptance as TypicalAcceptance
+from cactus_theory.texts import TokenProbabilities as TokenProbabilities
+from cactus_theory.texts import effective_sample_size as effective_sample_size
+from cactus_theory.texts import emitted_log_probability as emitted_log_probability
+from cactus_theory.texts import path_log_weight as path_log_weight
+from cactus_theory.texts import prefix_log_likelihood as prefix_log_likelihood
+from cactus_theory.texts import text_log_likelihood as text_log_likelihood
+from cactus_theory.texts import token_probabilities as token_probabilities

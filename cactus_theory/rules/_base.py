@@ -27,6 +27,11 @@ class Rule(ABC):
         Of a rule of this package: its row in the table of rules. A rule of your own needs none.
     torch_ready : bool
         Whether every method that takes ``xp`` accepts ``xp=torch`` and float64 tensors.
+    ordered : bool
+        Whether, for all p and q, the distribution emitted lies between them everywhere and a token
+        is kept with the mass min(p, out), the most that emitting `out` allows: where p > q,
+        q <= out = m <= p; elsewhere p = m <= out <= q. Such a rule is lossless sampling of its own
+        emitted distribution. False unless said: whoever sets it vouches for it.
 
     Examples
     --------
@@ -41,6 +46,7 @@ class Rule(ABC):
     """
 
     facts: ClassVar[Facts]
+    ordered: ClassVar[bool] = False
 
     @property
     def torch_ready(self) -> bool:
@@ -105,6 +111,8 @@ class CandidateRule(Rule):
     >>> output_distribution(HalfWay(), draft=[0.875, 0.125], target=[0.5, 0.5])
     array([0.75, 0.25])
     """
+
+    ordered: ClassVar[bool] = True
 
     @property
     def lossless(self) -> bool:

@@ -48,6 +48,7 @@ class Lenience(SharedRecoveryRule):
         reads="q(n)",
         source="Leviathan et al. 2023, A.5",
     )
+    ordered: ClassVar[bool] = True
     lenience: float
 
     def __post_init__(self) -> None:
@@ -91,6 +92,7 @@ class Mixture(SharedRecoveryRule):
         reads="q(n)",
         source="transformers, `assistant_ensemble_weight`",
     )
+    ordered: ClassVar[bool] = True
     weight: float
 
     def __post_init__(self) -> None:

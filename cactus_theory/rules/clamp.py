@@ -23,6 +23,8 @@ from cactus_theory.rules._facts import Facts
 class _OneLevel(SharedRecoveryRule):
     """A rule that recovers from [b q - p]_+, with the b <= 1 that makes it the mass lost."""
 
+    ordered: ClassVar[bool] = True
+
     @property
     def torch_ready(self) -> bool:
         """False: tokens are sorted and counted with numpy."""

@@ -1,0 +1,491 @@
+r"""How probable a text is under a block decoder with a lossy rule, and the weights of its paths.
+
+Knows both models' rows along a text, not the models. Let p and q be the draft's and the target's
+distribution of the next token, out = out(p, q) what the rule emits at a verified position, and m
+the mass that it accepts. A *path* is a text together with which of its tokens were verified, that
+is accepted or recovered; the others are bonus or plain tokens, drawn from q.
+
+* At a verified position the token emitted has the distribution out given everything so far, so a
+  path's tokens have probabilities out(x) and q(x), and w = prod q(x) / out(x) over the verified
+  ones is the ratio of the target's probability to the path's: E[w f(text)] = E_target[f(text)],
+  in particular E[w] = 1, for every f that vanishes on the texts that the decoder cannot emit.
+  These exist where out(x) = 0 < q(x), as it may be where the draft excludes x (top-k, top-p) and
+  nothing is rejected: see `TokenProbabilities.coverage`. There E[w] is the target's probability of
+  the other texts, below 1.
+* A text has many paths. The sum of their probabilities is found by recursion over the phases j of a
+  block, A(i, j) being the chance of i tokens of which j belong to the block under way:
+  A(i+1, j+1) += A(i, j) m(x), A(i+1, 0) += A(i, j) (out - m)(x), and A(i+1, 0) += A(i, j) q(x) at
+  the end of a block. This takes O(k) steps a token.
+* Both hold under block verification (`block_verification`) too. There a token is accepted, given
+  that its block has come to it, with min(out(x), p(x) / s) in place of m(x), s being the chance
+  that the drafts before it survive.
+
+The recursion needs drafts of known number at every position, and one row of the draft for every
+position. With a number that depends on what was drafted, or a budget, which makes the rule at a
+position depend on the path, the phase does not determine what follows: a text then has no such sum,
+but paths have their probabilities and weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from cactus_theory import _validate
+from cactus_theory._forward import LOGS, prefix_totals
+from cactus_theory.divergences import kl, total_variation
+from cactus_theory.emitted import output_distribution
+from cactus_theory.rules import CandidateRule, Rule
+
+Verification = Literal["token", "block"]
+
+
+@dataclass(frozen=True)
+class TokenProbabilities:
+    """What each token of a text is given, and what its position costs.
+
+    Positions at and after the end of a text shorter than T hold probabilities of 1 and costs of 0,
+    so that they change no product and no sum.
+
+    Attributes
+    ----------
+    rule : Rule
+    lengths : int64 array, shape (...)
+        Tokens of each text.
+    draft, target : float64 array, shape (..., T)
+        p(x) and q(x).
+    accepted : float64 array, shape (..., T)
+        m(x), the chance that x is drafted and accepted where the position is verified.
+    emitted : float64 array, shape (..., T)
+        out(x), the chance that x is emitted there, accepted or recovered.
+    kl : float64 array, shape (..., T)
+        KL(out || q) of the position, in nats.
+    total_variation : float64 array, shape (..., T)
+        TV(out, q) of the position.
+    coverage : float64 array, shape (..., T)
+        Sum of q over the tokens with out > 0. Where it is below 1, weights miss the rest.
+
+    Examples
+    --------
+    >>> from cactus_theory import Cactus
+    >>> found = token_probabilities(
+    ...     [0, 1], draft=[[0.75, 0.25]] * 2, target=[[0.5, 0.5]] * 2, rule=Cactus(0.02))
+    >>> found.accepted.round(3), found.emitted.round(3)
+    (array([0.6 , 0.25]), array([0.6, 0.4]))
+    """
+
+    rule: Rule
+    lengths: np.ndarray
+    draft: np.ndarray
+    target: np.ndarray
+    accepted: np.ndarray
+    emitted: np.ndarray
+    kl: np.ndarray
+    total_variation: np.ndarray
+    coverage: np.ndarray
+
+
+def token_probabilities(
+    tokens: Any, *, draft: Any, target: Any, rule: Rule, lengths: Any = None
+) -> TokenProbabilities:
+    """What a rule accepts and emits of each token of a text, given both models' rows along it.
+
+    Rows are read one position at a time, and worked on one text at a time, so that beyond the input
+    a few rows of float64 are held at once, whatever T.
+
+    Parameters
+    ----------
+    tokens : int array_like, shape (..., T)
+    draft, target : array_like, shape (..., T, V), or iterator of T array_like, shape (..., V)
+        Distributions p and q of the token at each position given those before it, as they are after
+        temperature and filters. Leading axes broadcast to those of `tokens`.
+    rule : Rule
+        Any; it need not be ordered.
+    lengths : int array_like, shape (...), optional
+        Tokens of each text, from 1 to T, T if not given; rows after them are not looked at.
+
+    Returns
+    -------
+    TokenProbabilities
+
+    Raises
+    ------
+    TypeError, ValueError
+        If there are no distributions of the draft, a row is no distribution, rows are missing, a
+        token lies outside the vocabulary, or the rule is none.
+
+    Examples
+    --------
+    >>> from cactus_theory import Cactus
+    >>> draft, target = iter([[0.75, 0.25]]), iter([[0.5, 0.5]])
+    >>> found = token_probabilities([0], draft=draft, target=target, rule=Cactus(0.02))
+    >>> found.emitted.round(3), found.total_variation.round(3), found.coverage
+    (array([0.6]), array([0.1]), array([1.]))
+    """
+    tokens = _tokens(tokens)
+    *batch, length = tokens.shape
+    if not isinstance(rule, Rule):
+        raise TypeError(f"rule must be a Rule, got {rule!r}")
+    lengths = _lengths(lengths, tuple(batch), length)
+    rows = [_rows(name, rows, length) for name, rows in (("draft", draft), ("target", target))]
+    columns = [np.full(tokens.shape, fill) for fill in (1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 1.0)]
+    for i in range(length):
+        pair = [_next_row(*named, tuple(batch), i, length) for named in rows]
+        for at in np.ndindex(*batch):
+            if i < lengths[at]:
+                found = _of_token(int(tokens[(*at, i)]), rule, pair[0][at], pair[1][at])
+                for column, value in zip(columns, found, strict=True):
+                    column[(*at, i)] = value
+    return TokenProbabilities(rule, lengths, *columns)
+
+
+def prefix_log_likelihood(
+    probabilities: TokenProbabilities,
+    *,
+    num_draft_tokens: Any,
+    max_new_tokens: int | None,
+    verification: Verification = "token",
+) -> np.ndarray:
+    r"""Log-probability that the decoder's text begins with the first 1, 2, ..., T tokens.
+
+    log sum_j A(i, j), for i = 1..T, with A as in the module's docstring. Differences of successive
+    entries are log P(x_i | x_1 ... x_(i-1)) of the decoder. O(T k) time.
+
+    Parameters
+    ----------
+    probabilities : TokenProbabilities
+    num_draft_tokens : int >= 0, or int array_like that broadcasts to (..., T)
+        Drafted tokens per block k; an array gives that of a block which begins at each position,
+        known from the text before it.
+    max_new_tokens : int or None
+        N, which the decoder never passes: a block that begins after s tokens has
+        min(k, N - s - 1) drafts. None: the end is far away, and no block is shortened.
+    verification : {"token", "block"}
+        How a block's drafts are verified.
+
+    Returns
+    -------
+    float64 array, shape (..., T)
+        Nats, falling; -inf from the first token that cannot be emitted. After the end of a text
+        shorter than T, that text's own.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the number of drafts is not fixed, a text is longer than `max_new_tokens`, or blocks are
+        verified as a whole under a rule that is not ordered.
+
+    References
+    ----------
+    Ours.
+
+    Examples
+    --------
+    >>> from cactus_theory import Cactus
+    >>> found = token_probabilities(
+    ...     [0, 1], draft=[[0.75, 0.25]] * 2, target=[[0.5, 0.5]] * 2, rule=Cactus(0.02))
+    >>> np.exp(prefix_log_likelihood(found, num_draft_tokens=1, max_new_tokens=2)).round(6)
+    array([0.6, 0.3])
+    """
+    if verification not in ("token", "block"):
+        raise ValueError(f"verification must be 'token' or 'block', got {verification!r}")
+    rule = probabilities.rule
+    if verification == "block" and not rule.ordered:
+        raise ValueError(f"block verification needs an ordered rule, got {rule!r}")
+    drafts = _drafts(num_draft_tokens, max_new_tokens, probabilities)
+    totals = prefix_totals(
+        draft=probabilities.draft,
+        target=probabilities.target,
+        accepted=np.minimum(probabilities.accepted, probabilities.emitted),  # but for rounding
+        emitted=probabilities.emitted,
+        drafts=drafts,
+        block=verification == "block",
+        numbers=LOGS,
+    )
+    return np.stack(list(totals), axis=-1)
+
+
+def text_log_likelihood(
+    tokens: Any,
+    *,
+    draft: Any,
+    target: Any,
+    rule: Rule,
+    num_draft_tokens: Any,
+    max_new_tokens: int | None,
+    lengths: Any = None,
+    verification: Verification = "token",
+) -> np.ndarray:
+    """Exact log-probability of given texts under the lossy decoder.
+
+    It sums over all the ways in which the tokens may have been accepted, recovered or drawn after
+    a block. Of a text that ended by itself (with an end-of-sequence token or a stop string) or has
+    `max_new_tokens` tokens, it is the probability of the text; of any other, that the decoder's
+    text begins with it.
+
+    Parameters
+    ----------
+    tokens : int array_like, shape (..., T)
+    draft, target : array_like, shape (..., T, V), or iterator of T array_like, shape (..., V)
+        As for `token_probabilities`; iterators hold a row at a time.
+    rule : Rule
+        Any; for verification by blocks one that is ordered.
+    num_draft_tokens : int >= 0, or int array_like that broadcasts to (..., T)
+    max_new_tokens : int or None
+        The decoder's, by which the last blocks are shortened; None where the end is far away.
+    lengths : int array_like, shape (...), optional
+        Tokens of each text, T if not given.
+    verification : {"token", "block"}
+
+    Returns
+    -------
+    float64 array, shape (...)
+        Nats; -inf of a text that cannot be emitted.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `token_probabilities` and `prefix_log_likelihood`.
+
+    Examples
+    --------
+    >>> from cactus_theory import Cactus
+    >>> settings = {"rule": Cactus(0.02), "num_draft_tokens": 1, "max_new_tokens": 2}
+    >>> texts = [[0, 0], [0, 1], [1, 0], [1, 1]]
+    >>> logs = text_log_likelihood(
+    ...     texts, draft=[[0.75, 0.25]] * 2, target=[[0.5, 0.5]] * 2, **settings)
+    >>> np.exp(logs).round(6), round(float(np.exp(logs).sum()), 6)
+    (array([0.3, 0.3, 0.2, 0.2]), 1.0)
+    """
+    found = token_probabilities(tokens, draft=draft, target=target, rule=rule, lengths=lengths)
+    return prefix_log_likelihood(
+        found,
+        num_draft_tokens=num_draft_tokens,
+        max_new_tokens=max_new_tokens,
+        verification=verification,
+    )[..., -1]
+
+
+def emitted_log_probability(probabilities: TokenProbabilities, *, verified: Any) -> np.ndarray:
+    """Log-probability with which each token of a decoded path was drawn, given all before it.
+
+    log out(x) where the position was verified, else log q(x): what an off-policy correction asks
+    of the sampler.
+
+    Parameters
+    ----------
+    probabilities : TokenProbabilities
+    verified : bool array_like that broadcasts to (..., T)
+        True of accepted and recovered tokens, False of bonus and plain ones.
+
+    Returns
+    -------
+    float64 array, shape (..., T)
+        Nats.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `verified` is not boolean or does not fit, or a token cannot have been drawn.
+
+    Examples
+    --------
+    >>> from cactus_theory import Cactus
+    >>> found = token_probabilities(
+    ...     [0, 1], draft=[[0.75, 0.25]] * 2, target=[[0.5, 0.5]] * 2, rule=Cactus(0.02))
+    >>> np.exp(emitted_log_probability(found, verified=[True, False])).round(6)
+    array([0.6, 0.5])
+    """
+    drawn = np.where(
+        _verified(verified, probabilities), probabilities.emitted, probabilities.target
+    )
+    if not (drawn > 0).all():
+        at = tuple(int(i) for i in np.argwhere(~(drawn > 0))[0])
+        raise ValueError(f"the token at index {at} has probability 0 of being drawn on this path")
+    return np.log(drawn)
+
+
+def path_log_weight(probabilities: TokenProbabilities, *, verified: Any) -> np.ndarray:
+    """Log of w = prod q(x) / out(x) over the verified positions of decoded paths.
+
+    E[w f(text)] = E_target[f(text)] for every f, as far as the decoder can emit what the target
+    may (`TokenProbabilities.coverage` = 1). Under `Clamp` at levels b > 0 and a, q / out lies in
+    [1/a, 1/b] at each position. The spread grows with what the texts cost: if every position has
+    the same chi2(q || out), E[w^2] = (1 + chi2(q || out))^(verified positions).
+
+    Parameters
+    ----------
+    probabilities : TokenProbabilities
+    verified : bool array_like that broadcasts to (..., T)
+        True of accepted and recovered tokens, False of bonus and plain ones.
+
+    Returns
+    -------
+    float64 array, shape (...)
+        Nats; -inf of a text that the target never emits.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `emitted_log_probability`.
+
+    References
+    ----------
+    Ours; importance sampling on paths.
+
+    Examples
+    --------
+    >>> from cactus_theory import Cactus
+    >>> found = token_probabilities(
+    ...     [0, 1], draft=[[0.75, 0.25]] * 2, target=[[0.5, 0.5]] * 2, rule=Cactus(0.02))
+    >>> round(float(np.exp(path_log_weight(found, verified=[True, False]))), 6)
+    0.833333
+    """
+    with np.errstate(divide="ignore"):
+        target = np.log(probabilities.target)
+    drawn = emitted_log_probability(probabilities, verified=verified)
+    return np.where(_verified(verified, probabilities), target - drawn, 0.0).sum(axis=-1)
+
+
+def effective_sample_size(log_weights: Any) -> np.ndarray:
+    """Kish's effective sample size (sum w)^2 / sum w^2 of weighted samples.
+
+    Parameters
+    ----------
+    log_weights : array_like, shape (..., n)
+        Logs of weights, up to a common constant; -inf is a weight of 0.
+
+    Returns
+    -------
+    float64 array, shape (...)
+        Between 1 and n.
+
+    Raises
+    ------
+    ValueError
+        If there are none, one is nan or inf, or all are 0.
+
+    References
+    ----------
+    Kish (1965); n / (1 + squared coefficient of variation of the weights).
+
+    Examples
+    --------
+    >>> float(effective_sample_size([0.0, 0.0, -np.inf]))
+    2.0
+    """
+    logs = np.asarray(log_weights, dtype=np.float64)
+    if logs.ndim == 0 or logs.shape[-1] == 0:
+        raise ValueError(f"log_weights must have shape (..., n) with n >= 1, got {logs.shape}")
+    largest = logs.max(axis=-1, keepdims=True)
+    if not np.isfinite(largest).all():
+        raise ValueError("log_weights must be below inf, and above -inf for one of each set")
+    weights = np.exp(logs - largest)
+    return weights.sum(axis=-1) ** 2 / (weights**2).sum(axis=-1)
+
+
+def _of_token(token: int, rule: Rule, p: Any, q: Any) -> tuple[float, ...]:
+    p, q = _validate.law_pair(draft=p, target=q)
+    _validate.token("tokens", token, q.shape[-1])
+    if isinstance(rule, CandidateRule):
+        accepted, out = rule.accepted_mass(p, q), output_distribution(rule, draft=p, target=q)
+    else:
+        accepted, out = rule.accepted_and_emitted(p, q)
+    costs = float(kl(out, q)), float(total_variation(out, q))
+    covered = 1.0 if (out > 0).all() else float(q.sum(where=out > 0))
+    return (*(float(x[token]) for x in (p, q, accepted, out)), *costs, covered)
+
+
+def _tokens(tokens: Any) -> np.ndarray:
+    array = np.asarray(tokens)
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"tokens must be integers, got an array of {array.dtype}")
+    if array.ndim == 0 or array.shape[-1] == 0:
+        raise ValueError(f"tokens must have shape (..., T) with T >= 1, got shape {array.shape}")
+    return array
+
+
+def _lengths(lengths: Any, batch: tuple[int, ...], most: int) -> np.ndarray:
+    array = np.asarray(most if lengths is None else lengths)
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"lengths must be integers, got {lengths!r}")
+    if not ((array >= 1) & (array <= most)).all():
+        raise ValueError(f"lengths must lie in [1, {most}], got {lengths!r}")
+    if lengths is not None and array.shape != batch:
+        raise ValueError(f"lengths must have shape {batch}, got {array.shape}")
+    return np.broadcast_to(array, batch).astype(np.int64)
+
+
+def _rows(name: str, rows: Any, length: int) -> tuple[str, Iterator[Any]]:
+    """Rows by position."""
+    if rows is None:
+        raise TypeError(
+            f"{name} must be distributions, got None: where the draft gives its tokens no "
+            "probabilities, texts have no likelihood"
+        )
+    if isinstance(rows, Iterator):
+        return name, rows
+    array = np.asarray(rows)
+    if array.ndim < 2 or array.shape[-2] != length:
+        raise ValueError(f"{name} must have shape (..., {length}, V), got shape {array.shape}")
+    return name, iter(np.moveaxis(array, -2, 0))
+
+
+def _next_row(
+    name: str, rows: Iterator[Any], batch: tuple[int, ...], place: int, length: int
+) -> np.ndarray:
+    try:
+        row = np.asarray(next(rows))
+    except StopIteration:
+        raise ValueError(f"{name} must have {length} rows, one a token, got {place}") from None
+    try:
+        return np.broadcast_to(row, (*batch, row.shape[-1]))
+    except (ValueError, IndexError):
+        raise ValueError(
+            f"a row of {name} must have shape (V,) or {(*batch, 'V')}, got {row.shape}"
+        ) from None
+
+
+def _verified(verified: Any, probabilities: TokenProbabilities) -> np.ndarray:
+    array, shape = np.asarray(verified), probabilities.target.shape
+    if array.dtype != np.bool_:
+        raise TypeError(f"verified must be boolean, got an array of {array.dtype}")
+    try:
+        return np.broadcast_to(array, shape)
+    except ValueError:
+        raise ValueError(f"verified must broadcast to {shape}, got {array.shape}") from None
+
+
+def _drafts(
+    num_draft_tokens: Any, max_new_tokens: int | None, probabilities: TokenProbabilities
+) -> np.ndarray:
+    """Drafted tokens of a block that begins at each position."""
+    shape = probabilities.target.shape
+    drafts = np.asarray(num_draft_tokens)
+    if drafts.dtype.kind not in "iu":
+        raise TypeError(
+            "num_draft_tokens must be fixed, an integer or one for each position (with an adaptive "
+            f"number a text has no likelihood, only its paths have), got {num_draft_tokens!r}"
+        )
+    if drafts.size and drafts.min() < 0:
+        raise ValueError(f"num_draft_tokens must be >= 0, got {num_draft_tokens!r}")
+    try:
+        drafts = np.broadcast_to(drafts, shape)
+    except ValueError:
+        raise ValueError(
+            f"num_draft_tokens must broadcast to {shape}, got shape {drafts.shape}"
+        ) from None
+    if max_new_tokens is None:
+        return drafts
+    if isinstance(max_new_tokens, bool) or not isinstance(max_new_tokens, (int, np.integer)):
+        raise TypeError(f"max_new_tokens must be an integer or None, got {max_new_tokens!r}")
+    longest = int(probabilities.lengths.max(initial=1))
+    if longest > max_new_tokens:
+        raise ValueError(
+            f"max_new_tokens must be at least the length of each text, got {max_new_tokens} for a "
+            f"text of {longest} tokens"
+        )
+    return np.clip(max_new_tokens - 1 - np.arange(shape[-1]), 0, drafts)

@@ -197,7 +197,7 @@ def _logs(name: str, value: Any, size: int | None) -> np.ndarray:
         raise ValueError(f"{name} must have shape (n,) with {wanted}, got {array.shape}")
     if not (array <= 1e-6).all():  # a sum of logarithms of rounded numbers
         at = int(np.argmin(array <= 1e-6))
-        raise ValueError(f"{name} must hold log-probabilities, got {array[at]!r} at index {at}")
+        raise ValueError(f"{name} must hold log-probabilities, got {float(array[at])!r} at index {at}")
     return array
 
 
@@ -206,5 +206,5 @@ def _charges(ledger: Any, size: int) -> np.ndarray:
     if array.shape != (size,):
         raise ValueError(f"ledger must have shape ({size},), got {array.shape}")
     if not (array >= 0).all():
-        raise ValueError(f"ledger must hold nats >= 0, got {array[~(array >= 0)][0]!r}")
+        raise ValueError(f"ledger must hold nats >= 0, got {float(array[~(array >= 0)][0])!r}")
     return array

@@ -97,7 +97,7 @@ def verify_block(
     kept, k = 0, len(tokens)
     for i, (s, u) in enumerate(zip(survivals[1:], accept_uniforms, strict=True), start=1):
         missing = s if i == k else _residual(s, rows[i], draft[i]).sum()
-        if s == 1 or u * (1 if i == k else missing + 1 - s) < missing:
+        if u * (1 if i == k else missing + 1 - s) < missing:
             kept = i
     weights = target[k]
     if kept < k:

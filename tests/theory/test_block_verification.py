@@ -283,6 +283,21 @@ def test_the_specification_has_the_block_distribution_exactly(rule, size, k):
         check_exactly(verify_block, rule, halves(rng, rule, size, k + 1), k)
 
 
+def test_the_specification_has_the_block_distribution_where_its_tests_are_not_those_of_tokens():
+    # After a first draft that survives by half: h = 7/15 where S = 7/16, and a residual of two
+    # tokens in the ratio 6 : 1, which is 4 : 1 if the survival is forgotten.
+    sure = [Fraction(1), Fraction(0), Fraction(0)]
+    counts = {(): ((2, 1, 1), (1, 1, 2)), (0,): ((0, 1, 15), (12, 4, 0))}
+    nodes = {
+        prefix: node(SpeculativeSampling(), *(np.array(sure, dtype=object) for _ in range(2)))
+        for prefix in prefixes(3, 3)
+    }
+    for prefix, pair in counts.items():
+        rows = [np.array([Fraction(x, sum(row)) for x in row], dtype=object) for row in pair]
+        nodes[prefix] = node(SpeculativeSampling(), *rows)
+    check_exactly(verify_block, SpeculativeSampling(), nodes, 2)
+
+
 def from_target(rule, tokens, **rest):
     """Block verification against the target itself."""
     return verify_block(SpeculativeSampling(), tokens, **rest)

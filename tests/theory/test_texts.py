@@ -503,6 +503,7 @@ ROWS = {"draft": [[0.5, 0.5]] * 2, "target": [[0.5, 0.5]] * 2}
             r"needs an ordered rule, got TopKAcceptance\(k=1\)",
         ),
         ({"lengths": 3}, ValueError, r"lengths must lie in \[1, 2\], got 3"),
+        ({"lengths": 0}, ValueError, r"lengths must lie in \[1, 2\], got 0"),
         ({"lengths": [1]}, ValueError, r"lengths must have shape \(\), got \(1,\)"),
         ({"lengths": 1.0}, TypeError, "lengths must be integers"),
         ({"tokens": [0, 2]}, ValueError, r"tokens must lie in \[0, 2\), got 2"),

@@ -216,8 +216,11 @@ def denominators(values):
     return lcm(*(Fraction(value).denominator for value in values), 1)
 
 
-def check_exactly(verifier, rule, nodes, k):
-    """Every draft, weighted, with uniforms on a grid that resolves all of its comparisons."""
+def check_exactly(verifier, rule, nodes, k, *, finer=1):
+    """Every draft, weighted, with uniforms on a grid that resolves all of its comparisons.
+
+    A wrong border is seen where the grid is fine enough to tell it from the right one.
+    """
     expected = by_definition(nodes, k, block_outcomes)
     found: dict = {}
     for drafts in product(range(len(nodes[()].draft)), repeat=k):
@@ -226,6 +229,7 @@ def check_exactly(verifier, rule, nodes, k):
         if not drawn > 0:
             continue
         accepts, recover = cells_of(block, drafts)
+        accepts, recover = [finer * cells for cells in accepts], finer * recover
         for uniforms in product(*map(grid, accepts)):
             for u in grid(recover):
                 emitted, kept = verifier(
@@ -295,7 +299,7 @@ def test_the_specification_has_the_block_distribution_where_its_tests_are_not_th
     for prefix, pair in counts.items():
         rows = [np.array([Fraction(x, sum(row)) for x in row], dtype=object) for row in pair]
         nodes[prefix] = node(SpeculativeSampling(), *rows)
-    check_exactly(verify_block, SpeculativeSampling(), nodes, 2)
+    check_exactly(verify_block, SpeculativeSampling(), nodes, 2, finer=4)
 
 
 def from_target(rule, tokens, **rest):

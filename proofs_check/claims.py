@@ -38,6 +38,8 @@ SUBJECTS = {
     "limits": "Limits and edge cases",
     "clamp": "The best scheme for a divergence of the output",
     "sequence": "A whole text",
+    "block_verification": "Verifying a block as a whole",
+    "texts": "What a text was drawn from",
     "baselines": "Other rules",
 }
 

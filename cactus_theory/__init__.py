@@ -37,6 +37,9 @@ from cactus_theory.optimum import Optimum as Optimum
 from cactus_theory.optimum import exact_optimum as exact_optimum
 from cactus_theory.optimum import optimum_gap as optimum_gap
 from cactus_theory.optimum import second_order_optimum as second_order_optimum
+from cactus_theory.path_weights import effective_sample_size as effective_sample_size
+from cactus_theory.path_weights import emitted_log_probability as emitted_log_probability
+from cactus_theory.path_weights import path_log_weight as path_log_weight
 from cactus_theory.planning import best_num_draft_tokens as best_num_draft_tokens
 from cactus_theory.planning import block_cost as block_cost
 from cactus_theory.planning import block_law as block_law
@@ -56,9 +59,6 @@ from cactus_theory.rules import SpeculativeSampling as SpeculativeSampling
 from cactus_theory.rules import TopKAcceptance as TopKAcceptance
 from cactus_theory.rules import TypicalAcceptance as TypicalAcceptance
 from cactus_theory.texts import TokenProbabilities as TokenProbabilities
-from cactus_theory.texts import effective_sample_size as effective_sample_size
-from cactus_theory.texts import emitted_log_probability as emitted_log_probability
-from cactus_theory.texts import path_log_weight as path_log_weight
 from cactus_theory.texts import prefix_log_likelihood as prefix_log_likelihood
 from cactus_theory.texts import text_log_likelihood as text_log_likelihood
 from cactus_theory.texts import token_probabilities as token_probabilities

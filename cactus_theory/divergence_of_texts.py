@@ -197,7 +197,8 @@ def _logs(name: str, value: Any, size: int | None) -> np.ndarray:
         raise ValueError(f"{name} must have shape (n,) with {wanted}, got {array.shape}")
     if not (array <= 1e-6).all():  # a sum of logarithms of rounded numbers
         at = int(np.argmin(array <= 1e-6))
-        raise ValueError(f"{name} must hold log-probabilities, got {float(array[at])!r} at index {at}")
+        value = float(array[at])
+        raise ValueError(f"{name} must hold log-probabilities, got {value!r} at index {at}")
     return array
 
 

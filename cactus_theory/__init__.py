@@ -3,6 +3,13 @@
 Needs numpy and scipy only. Divergences are in nats unless they say otherwise.
 """
 
+from cactus_theory.block_verification import block_distribution as block_distribution
+from cactus_theory.block_verification import expected_tokens as expected_tokens
+from cactus_theory.block_verification import prefix_survival as prefix_survival
+from cactus_theory.block_verification import verify_block as verify_block
+from cactus_theory.divergence_of_texts import DivergenceEstimate as DivergenceEstimate
+from cactus_theory.divergence_of_texts import Interval as Interval
+from cactus_theory.divergence_of_texts import estimate_divergence as estimate_divergence
 from cactus_theory.divergences import KL as KL
 from cactus_theory.divergences import Alpha as Alpha
 from cactus_theory.divergences import ChiSquare as ChiSquare
@@ -11,13 +18,6 @@ from cactus_theory.divergences import JensenShannon as JensenShannon
 from cactus_theory.divergences import ReverseKL as ReverseKL
 from cactus_theory.divergences import SquaredHellinger as SquaredHellinger
 from cactus_theory.divergences import TotalVariation as TotalVariation
-from cactus_theory.block_verification import block_distribution as block_distribution
-from cactus_theory.block_verification import expected_tokens as expected_tokens
-from cactus_theory.block_verification import prefix_survival as prefix_survival
-from cactus_theory.block_verification import verify_block as verify_block
-from cactus_theory.divergence_of_texts import DivergenceEstimate as DivergenceEstimate
-from cactus_theory.divergence_of_texts import Interval as Interval
-from cactus_theory.divergence_of_texts import estimate_divergence as estimate_divergence
 from cactus_theory.divergences import binary_kl as binary_kl
 from cactus_theory.divergences import kl as kl
 from cactus_theory.divergences import total_variation as total_variation

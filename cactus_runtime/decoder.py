@@ -14,7 +14,7 @@ from jinja2 import TemplateError
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from cactus_runtime.draft_length import AdaptiveDraft
-from cactus_runtime.loop.batch import BatchDecoding, Stage
+from cactus_runtime.loop.batch import BatchDecoding, DecodeState
 from cactus_runtime.loop.drafting import BatchDrafter, ModelDrafts, NoDrafts, RowDrafts
 from cactus_runtime.loop.row import Row
 from cactus_runtime.models.kv_cache import vocabulary_size
@@ -120,7 +120,7 @@ class Decoder:
         device: str | torch.device | None = None,
     ) -> None:
         self.target, self.draft, self.tokenizer = resolve(target, draft, tokenizer, device)
-        self._kept: Stage | None = None
+        self._kept: DecodeState | None = None
 
     def stream(self, request: Request) -> Decoding:
         """Check a request and return an iterator over its tokens.
@@ -164,19 +164,19 @@ class Decoder:
         rows = [self._row(request) for request in requests]
         longest = max(len(row.ids) + row.request.max_new_tokens for row in rows)
         slots = longest + max(row.draft_limit() for row in rows)
-        stage = self._stage(rows=batch_size, slots=slots)
-        return BatchDecoding(stage, rows, batch_size=batch_size, leave=self._keep)
+        state = self._state(rows=batch_size, slots=slots)
+        return BatchDecoding(state, rows, batch_size=batch_size, on_end=self._keep)
 
-    def _stage(self, *, rows: int, slots: int) -> Stage:
-        """The one that is kept, if it suits, or a new one; it is kept again when a batch ends."""
+    def _state(self, *, rows: int, slots: int) -> DecodeState:
+        """The one that is kept, if it can be used again, or a new one; it is kept again when a batch ends."""
         kept, self._kept = self._kept, None
-        if kept is not None and kept.suits(self.target, self.draft, rows=rows, slots=slots):
+        if kept is not None and kept.can_reuse(self.target, self.draft, rows=rows, slots=slots):
             return kept
         drafter = self._drafter(rows=rows, slots=slots)
-        return Stage(self.target, self.draft, drafter, rows=rows, slots=slots)
+        return DecodeState(self.target, self.draft, drafter, rows=rows, slots=slots)
 
-    def _keep(self, stage: Stage) -> None:
-        self._kept = stage
+    def _keep(self, state: DecodeState) -> None:
+        self._kept = state
 
     def _drafter(self, *, rows: int, slots: int) -> BatchDrafter:
         vocabulary = vocabulary_size(self.target)

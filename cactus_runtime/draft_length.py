@@ -48,7 +48,7 @@ class AdaptiveDraft:
     Examples
     --------
     >>> length = AdaptiveDraft(draft_cost=0.1, max_draft_tokens=4).start()
-    >>> length.goes_on([]), length.goes_on([0.9, 0.9, 0.9, 0.9])
+    >>> length.should_draft_more([]), length.should_draft_more([0.9, 0.9, 0.9, 0.9])
     (True, False)
     """
 
@@ -94,7 +94,7 @@ class FixedLength:
     def planned(self) -> int:
         return self.longest
 
-    def goes_on(self, drafted: Sequence[float]) -> bool:
+    def should_draft_more(self, drafted: Sequence[float]) -> bool:
         return len(drafted) < self.longest
 
     def learn(self, verdicts: Sequence[Verdict]) -> None: ...
@@ -115,7 +115,7 @@ class AdaptiveLength:
         best = int(np.argmax(self._speeds()))
         return max(best, 1) if self._blocks % _PROBE == 0 else best
 
-    def goes_on(self, drafted: Sequence[float]) -> bool:
+    def should_draft_more(self, drafted: Sequence[float]) -> bool:
         """Whether to draft one more after tokens of these draft probabilities."""
         count = len(drafted)
         if count >= self.longest:

@@ -69,7 +69,7 @@ class Streams:
         return (raw[:, : len(Purpose)] >> np.uint64(11)) * 2.0**-53
 
 
-def inverse_cdf(weights: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
+def draw_tokens(weights: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
     """First x with uniform * total < weights[0] + ... + weights[x], per row.
 
     Parameters
@@ -87,7 +87,7 @@ def inverse_cdf(weights: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
     Examples
     --------
     >>> u = torch.tensor([0.1, 0.9], dtype=torch.float64)
-    >>> inverse_cdf(torch.tensor([[0.0, 2.0, 2.0], [0.0, 2.0, 2.0]]), u).tolist()
+    >>> draw_tokens(torch.tensor([[0.0, 2.0, 2.0], [0.0, 2.0, 2.0]]), u).tolist()
     [1, 2]
     """
     cumulative = weights.cumsum(-1, dtype=torch.float64)

@@ -69,14 +69,14 @@ def prefix_totals(
     phases, survivals = [of(np.ones_like(target[..., 0]))], [np.ones_like(target[..., 0])]
     for i in range(target.shape[-1]):
         p, q, out = draft[..., i], target[..., i], emitted[..., i]
-        ended, goes_on, survive = of(0 * q), [], [1 + 0 * q]
+        ended, should_draft_more, survive = of(0 * q), [], [1 + 0 * q]
         for j, (weight, survival) in enumerate(zip(phases, survivals, strict=True)):
             kept = np.minimum(out, _ratio(p, survival)) if block else accepted[..., i]
             drafted = j < drafts[..., i - j]
-            goes_on.append(times(weight, of(np.where(drafted, kept, 0))))
+            should_draft_more.append(times(weight, of(np.where(drafted, kept, 0))))
             ended = plus(ended, times(weight, of(np.where(drafted, out - kept, q))))
             survive.append(np.minimum(survival * _ratio(out, p), 1))
-        phases, survivals = [ended, *goes_on][: longest + 1], survive[: longest + 1]
+        phases, survivals = [ended, *should_draft_more][: longest + 1], survive[: longest + 1]
         yield reduce(plus, phases)
 
 

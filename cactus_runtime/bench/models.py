@@ -56,18 +56,18 @@ def random_pair(
     widths = [vocabulary_size(model) for model in models]
     if widths[0] != widths[1]:
         raise ValueError(f"target and draft must have one vocabulary, got widths {widths}")
-    draft_law, target_law = synthetic_laws(widths[0], agreement)
+    draft_law, target_law = synthetic_distributions(widths[0], agreement)
     for model, law in zip(models, (target_law, draft_law), strict=True):
         _replace_logits(model, law.log().to(device=device, dtype=dtype))
     return models[0], models[1]
 
 
-def synthetic_laws(size: int, agreement: float) -> tuple[torch.Tensor, torch.Tensor]:
+def synthetic_distributions(size: int, agreement: float) -> tuple[torch.Tensor, torch.Tensor]:
     """Laws p and q of `size` tokens with sum_x min(p, q) = agreement; both peaked, as texts are.
 
     Examples
     --------
-    >>> p, q = synthetic_laws(1000, 0.75)
+    >>> p, q = synthetic_distributions(1000, 0.75)
     >>> round(float(torch.minimum(p, q).sum()), 6), round(float(p.sum()), 6)
     (0.75, 1.0)
     """

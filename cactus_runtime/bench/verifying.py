@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from cactus_runtime.bench.rounds import interleave, spread
-from cactus_runtime.streams import inverse_cdf
+from cactus_runtime.streams import draw_tokens
 from cactus_runtime.verification.judge import judge
 from cactus_theory import Cactus
 
@@ -86,7 +86,7 @@ def materialised(
     residual = residual / residual.sum(-1, keepdim=True).clamp(min=torch.finfo(g.dtype).tiny)
     laws = torch.cat([residual, target[:, -1:]], dim=1)
     rows = torch.arange(len(tokens), device=tokens.device)
-    return accepted, inverse_cdf(laws[rows, accepted], recover_uniforms)
+    return accepted, draw_tokens(laws[rows, accepted], recover_uniforms)
 
 
 def random_block(batch: int, drafts: int, vocabulary: int, device: str) -> dict[str, torch.Tensor]:

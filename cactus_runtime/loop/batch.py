@@ -26,7 +26,7 @@ from cactus_runtime.verification.judgement import RowJudgement
 _SPARE_SLOTS = 256
 
 
-class Stage:
+class DecodeState:
     """What a batch is decoded on: both models' caches, and the programs captured over them.
 
     Parameters
@@ -56,7 +56,7 @@ class Stage:
         self._rows, self._slots = rows, slots
         self._models = fingerprint(target), fingerprint(draft)
 
-    def suits(
+    def can_reuse(
         self,
         target: PreTrainedModel,
         draft: PreTrainedModel | Drafter | None,
@@ -80,13 +80,13 @@ class BatchDecoding(Iterator[tuple[int, Token]]):
 
     Parameters
     ----------
-    stage : Stage
+    state : DecodeState
     rows : sequence of Rows
         One for each request.
     batch_size : int
         Rows decoded together.
-    leave : callable
-        Called with the stage when all texts have ended.
+    on_end : callable
+        Called with the state when all texts have ended.
 
     Examples
     --------
@@ -99,15 +99,15 @@ class BatchDecoding(Iterator[tuple[int, Token]]):
 
     def __init__(
         self,
-        stage: Stage,
+        state: DecodeState,
         rows: Sequence[Row],
         *,
         batch_size: int,
-        leave: Callable[[Stage], object],
+        on_end: Callable[[DecodeState], object],
     ) -> None:
-        self._stage, self._leave = stage, leave
-        self._target, self._drafter = stage.target, stage.drafter
-        self._programs = stage.programs
+        self._state, self._on_end = state, on_end
+        self._target, self._drafter = state.target, state.drafter
+        self._programs = state.programs
         self._rows = list(rows)
         for index, row in enumerate(rows):
             row.index = index
@@ -165,7 +165,7 @@ class BatchDecoding(Iterator[tuple[int, Token]]):
     def _run(self) -> Iterator[tuple[int, Token]]:
         while self._waiting or self._active:
             yield from self._block()
-        self._leave(self._stage)
+        self._on_end(self._state)
 
     def _block(self) -> list[tuple[int, Token]]:
         started = time.perf_counter()

@@ -17,9 +17,9 @@ from cactus_runtime.draft_length import FixedLength
 from cactus_runtime.loop.drafting import (
     BatchDrafter,
     Drafts,
+    FusedDrafter,
     ModelDrafts,
     NoDrafts,
-    UnattendedDrafter,
 )
 from cactus_runtime.loop.row import Row, distinct
 from cactus_runtime.loop.warp import SamplingWarp
@@ -49,10 +49,10 @@ class BlockPrograms:
     Parameters
     ----------
     target : StaticContext
-    drafter : UnattendedDrafter
+    drafter : FusedDrafter
     """
 
-    def __init__(self, target: StaticContext, drafter: UnattendedDrafter) -> None:
+    def __init__(self, target: StaticContext, drafter: FusedDrafter) -> None:
         self._target, self._drafter = target, drafter
         self._programs: list[tuple[tuple[Rule, SamplingParams, int], BlockProgram | None]] = []
 
@@ -105,7 +105,7 @@ class BlockProgram:
     Parameters
     ----------
     target : StaticContext
-    drafter : UnattendedDrafter
+    drafter : FusedDrafter
     rule : Rule
         One of which `judged_in_torch`.
     sampling : SamplingParams
@@ -116,7 +116,7 @@ class BlockProgram:
     def __init__(
         self,
         target: StaticContext,
-        drafter: UnattendedDrafter,
+        drafter: FusedDrafter,
         rule: Rule,
         sampling: SamplingParams,
         k: int,

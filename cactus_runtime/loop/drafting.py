@@ -16,7 +16,7 @@ from cactus_runtime.loop.warp import BlockWarp
 from cactus_runtime.models.kv_cache import vocabulary_size
 from cactus_runtime.models.static_kv_cache import StaticContext, open_context
 from cactus_runtime.proposal import Drafter, Proposal
-from cactus_runtime.streams import inverse_cdf
+from cactus_runtime.streams import draw_tokens
 from cactus_runtime.verification.warp import Warp
 
 _SUM_TOLERANCE = 1e-3  # a half-precision softmax stays within it
@@ -76,7 +76,7 @@ class BatchDrafter(Protocol):
         ...
 
 
-class UnattendedDrafter(BatchDrafter, Protocol):
+class FusedDrafter(BatchDrafter, Protocol):
     """A drafter that can also draft all rows of a batch with nothing to decide on the host."""
 
     def ready(self, rows: Sequence[Row], k: int) -> bool:
@@ -232,7 +232,7 @@ class ModelDrafts:
         rows = torch.arange(len(logits), device=logits.device)
         warped = warp(logits, rows, torch.full_like(rows, j))
         probs[:, j] = warped.softmax(-1, dtype=torch.float32)
-        drafts.tokens[:, j] = inverse_cdf(probs[:, j], uniforms)
+        drafts.tokens[:, j] = draw_tokens(probs[:, j], uniforms)
 
     def _stop(self, rows, counts, drafts, j) -> list[int]:
         """The counts, less what rows that choose their number will not draft after j tokens."""
@@ -241,7 +241,7 @@ class ModelDrafts:
         tokens, probs = drafts.tokens[:, :j], drafts.probs[:, :j]
         drafted = probs.gather(-1, tokens.unsqueeze(-1)).squeeze(-1).tolist()
         return [
-            j if count > j and not row.length.goes_on(probs_of) else count
+            j if count > j and not row.length.should_draft_more(probs_of) else count
             for row, count, probs_of in zip(rows, counts, drafted, strict=True)
         ]
 

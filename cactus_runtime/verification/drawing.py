@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from cactus_runtime.streams import inverse_cdf
+from cactus_runtime.streams import draw_tokens
 from cactus_runtime.verification.reading import most_rows
 from cactus_runtime.verification.warp import Warp
 
@@ -53,5 +53,5 @@ def draw_last_tokens(
             # A residual can be empty by rounding only: then p = q, and q is drawn from.
             recovers = rejected[rows].unsqueeze(-1) & (residual.sum(-1, keepdim=True) > 0)
             weights = torch.where(recovers, residual, target)
-        drawn.append(inverse_cdf(weights, uniforms[rows]))
+        drawn.append(draw_tokens(weights, uniforms[rows]))
     return torch.cat(drawn)

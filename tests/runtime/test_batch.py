@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from cactus_runtime import Decoder, PromptLookup, Proposal, Request, SamplingParams
 from cactus_runtime.models.kv_cache import Context
-from cactus_runtime.streams import Purpose, Streams, inverse_cdf
+from cactus_runtime.streams import Purpose, Streams, draw_tokens
 from cactus_theory import (
     Cactus,
     CactusExact,
@@ -76,7 +76,7 @@ class Foreign:
         law = torch.arange(1, V + 1).double() / (V * (V + 1) // 2)
         law = law.roll(int(ids[0, -1])).to(torch.float32 if kind == 1 else torch.float64)
         laws = law.expand(count, V)
-        return Proposal(inverse_cdf(laws, uniforms[:count]), laws)
+        return Proposal(draw_tokens(laws, uniforms[:count]), laws)
 
 
 DECODERS = {

@@ -41,22 +41,22 @@ def test_where_all_tokens_are_alike_the_planned_number_is_the_theory_s(rate, cos
 
 def test_it_stops_after_a_token_that_will_hardly_pass_and_not_after_a_sure_one():
     length = taught(AdaptiveDraft(draft_cost=0.1), (0.05, 0.99))
-    assert length.goes_on([0.95, 0.95])
-    assert not length.goes_on([0.95, 0.05])
+    assert length.should_draft_more([0.95, 0.95])
+    assert not length.should_draft_more([0.95, 0.05])
 
 
 def test_it_gives_up_where_drafting_does_not_pay_and_tries_again_now_and_then():
     length = taught(DEAR, (0.2, 0.2))
     tries = []
     for _ in range(64):
-        tries.append(length.goes_on([]))
+        tries.append(length.should_draft_more([]))
         length.learn([])
     assert sum(tries) == 4
 
 
 def test_a_fixed_number_is_what_it_says():
     length = FixedLength(2).start()
-    assert [length.goes_on([0.5] * count) for count in range(3)] == [True, True, False]
+    assert [length.should_draft_more([0.5] * count) for count in range(3)] == [True, True, False]
 
 
 @pytest.mark.parametrize("policy", [CHEAP, DEAR], ids=["cheap", "dear"])
@@ -131,11 +131,11 @@ def test_an_adaptive_number_leaves_every_position_the_law_it_says(random_pair):
 
     first_draft = law(draft, prompt)
     kept = rule.accepted_mass(first_draft, law(target, prompt))
-    goes_on = [policy.start().goes_on([prob]) for prob in first_draft]
-    assert len(set(goes_on)) == 2
+    should_draft_more = [policy.start().should_draft_more([prob]) for prob in first_draft]
+    assert len(set(should_draft_more)) == 2
     then = np.array([emitted([*prompt, x]) for x in range(7)])
     bonus = np.array([law(target, [*prompt, x]) for x in range(7)])
-    after_draft = np.where(np.array(goes_on)[:, None], then, bonus)
+    after_draft = np.where(np.array(should_draft_more)[:, None], then, bonus)
     recovered = (emitted(prompt) - kept)[:, None]
     expected = samples * (kept[:, None] * after_draft + recovered * then)
     naive = samples * emitted(prompt)[:, None] * then

@@ -12,7 +12,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, LogitsProcessor
 
 from cactus_runtime import Decoder, PromptLookup, Proposal, Request, SamplingParams
-from cactus_runtime.streams import inverse_cdf
+from cactus_runtime.streams import draw_tokens
 from cactus_theory import (
     Cactus,
     CactusExact,
@@ -68,7 +68,7 @@ class Foreign:
         count = min(count, int(ids[0, -1]) % 4)
         law = torch.arange(1.0, self.vocabulary + 1).roll(int(ids[0, -1]))
         laws = (law / law.sum()).expand(count, -1)
-        return Proposal(inverse_cdf(laws, uniforms[:count]), laws)
+        return Proposal(draw_tokens(laws, uniforms[:count]), laws)
 
 
 class Tilt(LogitsProcessor):

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from cactus_runtime import Decoder, judge
-from cactus_runtime.bench.models import synthetic_laws
+from cactus_runtime.bench.models import synthetic_distributions
 from cactus_runtime.bench.verifying import materialised, random_block, textbook
 from cactus_runtime.cli import main
 from cactus_runtime.loop import block_program
@@ -67,7 +67,7 @@ def test_a_configuration_is_timed_with_the_agreement_asked_for(capsys, config):
 @pytest.mark.parametrize("size", [10, 11, 1000])
 @pytest.mark.parametrize("agreement", [0.0, 0.3, 1.0])
 def test_synthetic_laws_agree_exactly_by_what_is_asked(size, agreement):
-    draft, target = synthetic_laws(size, agreement)
+    draft, target = synthetic_distributions(size, agreement)
     assert torch.minimum(draft, target).sum().item() == pytest.approx(agreement, abs=1e-12)
     assert [draft.sum().item(), target.sum().item()] == pytest.approx([1, 1])
 

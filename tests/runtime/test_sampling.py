@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cactus_runtime.sampling import SamplingParams
-from cactus_runtime.streams import Purpose, Streams, inverse_cdf
+from cactus_runtime.streams import Purpose, Streams, draw_tokens
 
 
 def law(logits, **parameters):
@@ -95,7 +95,7 @@ weights = st.lists(st.sampled_from([0.0, 1e-30, 0.1, 1.0, 3.0]), min_size=1, max
 @given(weights, st.one_of(st.sampled_from([0.0, 1 - 2**-53]), st.floats(0, 1, exclude_max=True)))
 def test_inverse_cdf_never_draws_weight_zero_and_brackets_its_uniform(weights, uniform):
     u = torch.tensor([uniform], dtype=torch.float64)
-    index = inverse_cdf(torch.tensor([weights], dtype=torch.float64), u).item()
+    index = draw_tokens(torch.tensor([weights], dtype=torch.float64), u).item()
     cumulative = np.cumsum(weights)
     assert weights[index] > 0
     assert cumulative[index] >= uniform * cumulative[-1]
@@ -105,4 +105,4 @@ def test_inverse_cdf_never_draws_weight_zero_and_brackets_its_uniform(weights, u
 def test_inverse_cdf_is_right_on_a_large_vocabulary():
     law = torch.full((1, 152_000), 1 / 152_000)
     u = torch.tensor([0.75], dtype=torch.float64)
-    assert abs(inverse_cdf(law, u).item() - 114_000) <= 1
+    assert abs(draw_tokens(law, u).item() - 114_000) <= 1

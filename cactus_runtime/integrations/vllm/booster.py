@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from cactus_runtime.integrations.vllm.runners import Drafts, Runner, rebound, runner_of
+from cactus_runtime.integrations.vllm.runners import DraftedRows, Runner, rebound, runner_of
 from cactus_runtime.integrations.vllm.shift import restore_logits_, shift_logits_
 from cactus_theory.rules import CandidateRule, SpeculativeSampling
 
@@ -90,7 +90,7 @@ class Booster:
 
         return boosted
 
-    def _count(self, drafts: Drafts, where: torch.Tensor, accepted: torch.Tensor) -> None:
+    def _count(self, drafts: DraftedRows, where: torch.Tensor, accepted: torch.Tensor) -> None:
         drafted = torch.zeros_like(drafts.temperature, dtype=torch.int64)
         drafted = drafted.index_add(0, drafts.request, where.long())
         blocks = drafted > 0

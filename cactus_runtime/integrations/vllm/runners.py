@@ -18,7 +18,7 @@ KNOWN_VERSION = "0.32.0"
 
 
 @dataclass(frozen=True)
-class Drafts:
+class DraftedRows:
     """A batch of drafted tokens, one per row of the target's logits, as a sampler was handed it.
 
     Attributes
@@ -64,7 +64,7 @@ class Runner:
     method: str
     needed: tuple[str, ...]
     other: tuple[str, ...]
-    drafts: Callable[[Mapping[str, Any]], Drafts | None]
+    drafts: Callable[[Mapping[str, Any]], DraftedRows | None]
     accepted: Callable[[Any], torch.Tensor]
 
     def signature(self, function: Callable[..., Any]) -> inspect.Signature:
@@ -151,12 +151,12 @@ def _requests(ends: torch.Tensor, rows: int) -> torch.Tensor:
     return torch.searchsorted(ends.long(), row, right=True).clamp(max=len(ends) - 1)
 
 
-def _drafts_v1(arguments: Mapping[str, Any]) -> Drafts | None:
+def _drafts_v1(arguments: Mapping[str, Any]) -> DraftedRows | None:
     """One row per drafted token; no bonus rows."""
     metadata, tokens = arguments["sampling_metadata"], arguments["draft_token_ids"]
     if metadata.all_greedy or not len(tokens):
         return None
-    return Drafts(
+    return DraftedRows(
         arguments["target_logits"],
         tokens.long(),
         tokens >= 0,
@@ -165,7 +165,7 @@ def _drafts_v1(arguments: Mapping[str, Any]) -> Drafts | None:
     )
 
 
-def _drafts_v2(arguments: Mapping[str, Any]) -> Drafts | None:
+def _drafts_v2(arguments: Mapping[str, Any]) -> DraftedRows | None:
     """Rows of a request: one per drafted token, which is that of the next row, then the bonus."""
     logits, draft = arguments["target_logits"], arguments["draft_logits"]
     ends, rows = arguments["cu_num_logits"][1:].long(), len(logits)
@@ -174,7 +174,7 @@ def _drafts_v2(arguments: Mapping[str, Any]) -> Drafts | None:
     tokens = arguments["draft_sampled"].long().roll(-1)
     last = torch.zeros(rows, dtype=torch.bool, device=ends.device).index_fill_(0, ends - 1, True)
     inside = torch.arange(rows, device=ends.device) < ends[-1]
-    return Drafts(
+    return DraftedRows(
         logits,
         tokens,
         inside & ~last & (tokens >= 0),

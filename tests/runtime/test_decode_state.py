@@ -54,13 +54,13 @@ def test_a_longer_request_or_a_much_shorter_one_opens_its_own(random_model, open
 def test_idle_room_is_bounded_and_models_must_be_as_they_were(random_model):
     target, draft = random_model(0), random_model(1)
     drafts = ModelDrafts(draft, rows=1, slots=2000, vocabulary=7)
-    stage = decoding.Stage(target, draft, drafts, rows=1, slots=2000)
-    assert stage.suits(target, draft, rows=1, slots=1999)
+    state = decoding.DecodeState(target, draft, drafts, rows=1, slots=2000)
+    assert state.can_reuse(target, draft, rows=1, slots=1999)
     for rows, slots in ((1, 800), (1, 2001), (2, 1999)):
-        assert not stage.suits(target, draft, rows=rows, slots=slots)
-    assert not stage.suits(random_model(0), draft, rows=1, slots=1999)
-    assert not stage.suits(target, None, rows=1, slots=1999)
-    assert not stage.suits(target, draft.double(), rows=1, slots=1999)
+        assert not state.can_reuse(target, draft, rows=rows, slots=slots)
+    assert not state.can_reuse(random_model(0), draft, rows=1, slots=1999)
+    assert not state.can_reuse(target, None, rows=1, slots=1999)
+    assert not state.can_reuse(target, draft.double(), rows=1, slots=1999)
 
 
 def test_another_model_put_in_a_decoder_decodes(random_model):
@@ -152,7 +152,7 @@ def test_a_text_given_up_frees_its_caches(random_pair):
     decoder = Decoder(random_pair[0], draft=random_pair[1])
     stream = decoder.stream(request(1))
     next(stream)
-    caches = weakref.ref(stream._batch._stage)
+    caches = weakref.ref(stream._batch._state)
     del stream
     gc.collect()
     assert caches() is None

@@ -168,7 +168,7 @@ class Decoder:
         return BatchDecoding(state, rows, batch_size=batch_size, on_end=self._keep)
 
     def _state(self, *, rows: int, slots: int) -> DecodeState:
-        """The one that is kept, if it can be used again, or a new one; it is kept again when a batch ends."""
+        """The state that was kept, if it fits, or a new one; a batch that ends keeps its own."""
         kept, self._kept = self._kept, None
         if kept is not None and kept.can_reuse(self.target, self.draft, rows=rows, slots=slots):
             return kept

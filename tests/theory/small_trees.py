@@ -22,6 +22,9 @@ Text = tuple[int, ...]
 class Bent(CandidateRule):
     """g = q + q (1 - q) / 2: rational, and 0 and 1 stay where they are."""
 
+    def __repr__(self):  # names the tests alike in every process
+        return "Bent()"
+
     def boost(self, target_prob, *, xp=np):
         return target_prob * (3 - target_prob) / 2
 

@@ -71,14 +71,14 @@ def drafted_parts(
             draft = torch.zeros_like(target).scatter_(-1, drafted, 1.0)
         else:
             draft = draft_probs[rows, positions].reshape(-1, vocabulary)
-        same = warp.temperature == 1
+        same = warp.temperature == 1  # a warp may yet have moved all logits alike
         yield Part(
             (rows, positions),
             logits,
             draft,
             target,
             log_sum,
-            log_sum if same else log_normaliser(raw),
+            _log_sum(raw, target) if same else log_normaliser(raw),
         )
 
 

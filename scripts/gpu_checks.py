@@ -1,10 +1,13 @@
 """``python scripts/gpu_checks.py OUT.json``: what only a GPU can tell, in under eight minutes.
 
-Runs the tests marked gpu; compares decodes through CUDA graphs with the same on the CPU, and whole
-blocks in one launch with pass after pass; times the fused verification against a device copy of the
-same bytes and against the torch version; times decoding of a 0.6B + 14B shape with random weights
-against plain decoding, against its bound, and with a launch a block against a launch a pass.
-Every part is recorded as it ends, with its error if it failed; the exit status is 1 if one did.
+Compares the kernels with torch on the same device, in every combination of rule, precision and
+draft; compares decodes through CUDA graphs with the same on the CPU, and whole blocks in one launch
+with pass after pass; times the kernels against a device copy of the same bytes and against torch;
+times decoding of a 0.6B + 14B shape with random weights against plain decoding, against its bound,
+and with a launch a block against a launch a pass; runs the tests marked gpu.
+Every part has its own verdict, recorded as it ends; a part that fails says how far the two sides
+agreed, and the next part runs. The exit status is 1 if one failed. No part starts after
+``--seconds``.
 """
 
 from __future__ import annotations
@@ -22,16 +25,31 @@ from typing import Any
 from unittest import mock
 
 import torch
-from cactus_runtime.verification.verify import verify
 
-from cactus_runtime import Decoder, DecodeResult, Request, SamplingParams, decoding, kernels
+from cactus_runtime import Decoder, DecodeResult, Request, SamplingParams
 from cactus_runtime.bench.decoding import bench_decoding
 from cactus_runtime.bench.models import random_pair
 from cactus_runtime.bench.rounds import interleave, spread
 from cactus_runtime.bench.verifying import bench_verification, random_block
-from cactus_theory import Cactus, CactusSafe, SpeculativeSampling
+from cactus_runtime.loop import batch as loop_batch
+from cactus_runtime.pairs import load_pair
+from cactus_runtime.verification import candidates, kernels
+from cactus_runtime.verification.judgement import Judgement
+from cactus_runtime.verification.warp import IdentityWarp
+from cactus_theory import Cactus, CactusExact, CactusSafe, SpeculativeSampling
 
 CONFIGS = Path(__file__).parent / "configs"
+# What a block computes, in this order: the first of them that is wrong says where to look.
+STEPS = {
+    "log_normaliser": "the first pass (sum_chunk, combine_chunks)",
+    "target_prob": "the first pass (sum_chunk, combine_chunks)",
+    "boosted": "the rule, in torch on the device",
+    "acceptance_rate": "the second pass (weigh_chunk)",
+    "total_variation": "the second pass (weigh_chunk): the gain g - q",
+    "kl_bound": "the second pass (weigh_chunk): logarithms",
+    "accepted": "acceptance, in torch on the device",
+    "last_token": "the residual sums of weigh_chunk, or search",
+}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -42,11 +60,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--target", default=str(CONFIGS / "qwen3-14b.json"))
     parser.add_argument("--draft", default=str(CONFIGS / "qwen3-0.6b.json"))
     parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--seconds", type=float, default=440, help="no part starts later")
     parser.add_argument("--without", nargs="*", default=[], help="parts to leave out")
     options = parser.parse_args(arguments)
     parts: dict[str, Callable[[argparse.Namespace], Any]] = {
         "device": describe,
+        "kernels agree with torch": kernels_agree,
         "graphs agree with the CPU": graphs_agree,
+        "float64 decodes agree with the CPU": float64_agrees,
         "blocks agree with passes": blocks_agree,
         "kernel": kernel_times,
         "verification": verification_times,
@@ -54,10 +75,14 @@ def main(arguments: list[str] | None = None) -> int:
         "tests": run_tests,
     }
     record: dict[str, Any] = {}
+    begun = time.perf_counter()
     for name, part in parts.items():
         if name in options.without:
             continue
         started = time.perf_counter()
+        if started - begun > options.seconds:
+            record[name] = {"ok": False, "error": f"not run: {options.seconds:g} s had passed"}
+            continue
         try:
             record[name] = {"ok": True, "found": part(options)}
         except Exception as error:  # the other parts are worth having
@@ -75,6 +100,52 @@ def describe(options: argparse.Namespace) -> dict[str, Any]:
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
     }
+
+
+def kernels_agree(options: argparse.Namespace) -> dict[str, Any]:
+    """Judgements by the kernels and by torch, of the same blocks on the same device."""
+    rules = SpeculativeSampling(), Cactus(0.1), CactusSafe(0.1), CactusExact(0.1)
+    verdicts: dict[str, str] = {}
+    for dtype, one_hot, budget, rule in itertools.product(
+        (torch.float64, torch.float32, torch.bfloat16), (False, True), (False, True), rules
+    ):
+        block: dict[str, Any] = random_block(4, 3, options.vocabulary, options.device)
+        block["target_logits"] = block["target_logits"].to(dtype)
+        if one_hot:
+            block["draft_probs"] = None
+        block |= {"num_drafts": None, "warp": IdentityWarp(), "limits": None}
+        if budget:
+            block["limits"] = lambda charges: torch.ones_like(charges.kl_bound[:, 0]).long()
+        name = f"{rule}, {dtype}, one-hot {one_hot}, budget {budget}"
+        try:
+            verdicts[name] = _compared(rule, block, exact=dtype == torch.float64)
+        except Exception as error:  # the other combinations say more
+            verdicts[name] = f"{type(error).__name__}: {error}"
+    wrong = [f"{name}: {verdict}" for name, verdict in verdicts.items() if verdict != "agree"]
+    if wrong:
+        raise AssertionError(f"{len(wrong)} of {len(verdicts)} differ\n" + "\n".join(wrong))
+    return {"combinations": len(verdicts)}
+
+
+def _compared(rule: Any, block: dict[str, Any], *, exact: bool) -> str:
+    logits = block["target_logits"]
+    wanted = {**block, "target_logits": logits.double()}
+    want = candidates.judge_candidates(rule, **wanted)
+    by = kernels if kernels.applies(logits) else candidates
+    got, again = (by.judge_candidates(rule, **block) for _ in range(2))
+    if not torch.equal(got.packed(), again.packed()):
+        return "the same block was judged in two ways: a race"
+    return first_difference(got, want, rtol=1e-9 if exact else 1e-5)
+
+
+def first_difference(got: Judgement, want: Judgement, *, rtol: float) -> str:
+    """ "agree", or the first step of a block at which two judgements differ."""
+    for field, step in STEPS.items():
+        found, wanted = getattr(got, field).double(), getattr(want, field).double()
+        if not torch.allclose(found, wanted, rtol=rtol, atol=rtol / 10):
+            largest = (found - wanted).abs().max().item()
+            return f"{field} differs by {largest:.3g}, and all before it agrees: look at {step}"
+    return "agree"
 
 
 def graphs_agree(options: argparse.Namespace) -> dict[str, Any]:
@@ -95,10 +166,45 @@ def graphs_agree(options: argparse.Namespace) -> dict[str, Any]:
     return {"requests": len(requests)}
 
 
+def float64_agrees(options: argparse.Namespace) -> dict[str, Any]:
+    """Sampled decodes of the tiny pair in float64 have the same tokens on both devices."""
+    pairs = [load_pair("tiny", device=device) for device in ("cpu", options.device)]
+    for pair in pairs:
+        pair.target.double()
+        pair.draft.double()
+    host, device = (Decoder(pair) for pair in pairs)
+    compared = 0
+    for rule, temperature in itertools.product(
+        (SpeculativeSampling(), Cactus(0.2), CactusExact(0.2)), (1.0, 0.7)
+    ):
+        sampling = SamplingParams(temperature)
+        request = Request(
+            "kindness: the", rule=rule, sampling=sampling, max_new_tokens=24, seed=compared
+        )
+        wanted = host.stream(request).finish().tokens
+        found = {"blocks in one launch": device.stream(request).finish().tokens}
+        if found["blocks in one launch"] != wanted:
+            with by_turns():
+                found["a launch a pass"] = Decoder(pairs[1]).stream(request).finish().tokens
+            equal = {name: _common(tokens, wanted) for name, tokens in found.items()}
+            raise AssertionError(
+                f"{rule}, temperature {temperature}: of {len(wanted)} tokens of the CPU so many "
+                f"agree before the first that does not: {equal}"
+            )
+        compared += 1
+    return {"requests": compared}
+
+
+def _common(one: list[int], other: list[int]) -> int:
+    """Length of the longest common prefix."""
+    pairs = zip(one, other, strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
 @contextlib.contextmanager
 def by_turns() -> Iterator[None]:
     """Host and models take turns, pass after pass, also where a block could be one launch."""
-    with mock.patch.object(decoding, "open_programs", return_value=None):
+    with mock.patch.object(loop_batch, "open_programs", return_value=None):
         yield
 
 
@@ -139,27 +245,32 @@ def _largest_difference(one: DecodeResult, other: DecodeResult) -> float:
 
 
 def kernel_times(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """The fused verification against one device copy of the logits, and the torch version."""
+    """Blocks judged by the kernels and by torch, against one device copy of the logits."""
     lines = []
-    for dtype in (torch.bfloat16, torch.float32):
-        block = random_block(8, 8, options.vocabulary, options.device)
-        block["target_logits"] = block["target_logits"].to(dtype)
-        copy = torch.empty_like(block["target_logits"])
+    plain: dict[str, Any] = {"num_drafts": None, "limits": None, "warp": IdentityWarp()}
+    for dtype, rule in itertools.product(
+        (torch.bfloat16, torch.float32), (SpeculativeSampling(), Cactus(0.1), CactusExact(0.1))
+    ):
+        block = random_block(8, 8, options.vocabulary, options.device) | plain
+        logits = block["target_logits"] = block["target_logits"].to(dtype)
+        copy = torch.empty_like(logits)
+        contenders = {"torch": candidates}
+        if kernels.applies(logits):
+            contenders["kernels"] = kernels
         sources: dict[str, Callable[[], Any]] = {
-            "copy": lambda block=block, copy=copy: copy.copy_(block["target_logits"]),
-            "torch": lambda block=block: verify(Cactus(0.1), **block),
+            "copy": lambda copy=copy, logits=logits: copy.copy_(logits)
         }
-        if kernels.applies(block["target_logits"]):
-            sources["fused"] = lambda block=block: kernels.verify(Cactus(0.1), **block)
+        for name, by in contenders.items():
+            sources[name] = lambda by=by, rule=rule, block=block: by.judge_candidates(rule, **block)
         times = {name: _device_seconds(run, options.device) for name, run in sources.items()}
         lines.append(
-            {"dtype": str(dtype), "seconds": {name: spread(times[name]) for name in times}}
+            {"rule": str(rule), "dtype": str(dtype)}
+            | {"seconds": {name: spread(found) for name, found in times.items()}}
             | {
                 f"{name} / copy": spread(
                     [a / b for a, b in zip(times[name], times["copy"], strict=True)]
                 )
-                for name in times
-                if name != "copy"
+                for name in contenders
             }
         )
     return lines

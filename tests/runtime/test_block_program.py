@@ -23,7 +23,7 @@ from cactus_runtime.loop.drafting import ModelDrafts, NoDrafts
 from cactus_runtime.loop.row import Row
 from cactus_runtime.models.cuda_graphs import HostReads
 from cactus_runtime.models.static_kv_cache import StaticContext
-from cactus_runtime.verification import device_functions, kernels
+from cactus_runtime.verification import device_functions, kernels, passes
 from cactus_theory import (
     Cactus,
     CactusExact,
@@ -379,8 +379,9 @@ def test_nothing_in_a_program_is_decided_on_the_host(rule, sampling, draft, k):
     assert normaliser.shape == (2, k + 1)
 
 
+@pytest.mark.parametrize("rule", RULES, ids=str)
 @pytest.mark.parametrize("sampling", [SamplingParams(), SamplingParams(temperature=0.7)])
-def test_nor_in_one_with_the_fused_verification(sampling, monkeypatch):
+def test_nor_in_one_with_the_kernels(sampling, rule, monkeypatch):
     launches = []
 
     class Kernel:
@@ -388,14 +389,25 @@ def test_nor_in_one_with_the_fused_verification(sampling, monkeypatch):
             return lambda *arguments, **options: launches.append(grid)
 
     monkeypatch.setattr(kernels, "applies", lambda logits: True)
-    monkeypatch.setattr(kernels, "_check", lambda logits, temperature: None)
+    monkeypatch.setattr(passes, "_check", lambda logits, temperature: None)
     for name in ("sum_chunk", "combine_chunks", "weigh_chunk", "search"):
         monkeypatch.setattr(device_functions, name, Kernel())
-    program = program_of(llama(1), Cactus(0.1), sampling, 3)
+    program = program_of(llama(1), rule, sampling, 3)
     with HostReads() as reads:
         program._compute()
     assert reads.found == []
-    assert launches == [(1, 4, 2), (4, 2), (1, 2), (2,)]
+    assert launches == [(1, 4, 2), (4, 2), (1, 3, 2), (2,)]
+
+
+def judge_after(monkeypatch, step):
+    """Programs do something with the logits before they judge a block."""
+    sound = block_program.judge
+
+    def judge(*arguments, target_logits, **options):
+        step(target_logits)
+        return sound(*arguments, target_logits=target_logits, **options)
+
+    monkeypatch.setattr(block_program, "judge", judge)
 
 
 @pytest.mark.parametrize(
@@ -412,8 +424,7 @@ def test_nor_in_one_with_the_fused_verification(sampling, monkeypatch):
     ids=["item", "bool", "nonzero", "mask", "copy back", "constant", "copy"],
 )
 def test_a_decision_on_the_host_would_be_seen(spoil, unreadable, monkeypatch):
-    sound = block_program.log_normaliser
-    monkeypatch.setattr(block_program, "log_normaliser", lambda x: (spoil(x), sound(x))[1])
+    judge_after(monkeypatch, spoil)
     program = program_of(llama(1), Cactus(0.1), SamplingParams(), 3)
     with contextlib.ExitStack() as stack:
         if unreadable:
@@ -439,8 +450,7 @@ def test_what_no_graph_can_hold_is_run_as_it_is(monkeypatch):
     """One wait more, of the program's own; results are those of the host and models by turns."""
     requests = requests_alike(3)
     wanted, _ = decoded(alike(), requests, 2)
-    sound = block_program.log_normaliser
-    monkeypatch.setattr(block_program, "log_normaliser", lambda x: (x.sum().item(), sound(x))[1])
+    judge_after(monkeypatch, lambda logits: logits.sum().item())
     with programs(), taped():
         batch = batch_of(requests)
         batch._block()

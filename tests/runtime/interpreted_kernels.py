@@ -317,7 +317,7 @@ def test_logits_are_read_twice_and_draft_probabilities_once(rule, budget, temper
         got = kernels.judge_candidates(rule, **block)
     aten = torch.ops.aten  # of which the interpreter uses two to hand over a tensor
     assert reads.in_torch - {aten.new_empty.default, aten.copy_.default} == {aten.gather.default}
-    assert set(got.accepted.tolist()) == {0, 1, 2}
+    assert {0, k} <= set(got.accepted.tolist())
     of_logits, of_draft = np.ones(logits.shape, int), np.ones(draft.shape, int)
     of_logits[:, :k] += 1
     for i, (row, token) in enumerate(

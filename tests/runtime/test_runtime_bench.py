@@ -108,7 +108,8 @@ def test_the_script_for_a_gpu_runs_to_its_end(gpu_checks, tmp_path, config, caps
 
 def test_the_script_for_a_gpu_notices_blocks_that_differ_from_passes(gpu_checks, monkeypatch):
     options = argparse.Namespace(device="cpu")
-    monkeypatch.setattr(block_program, "_warp", lambda sampling, logits, position: 0.9 * logits)
+    sound = block_program.SamplingWarp.__call__
+    monkeypatch.setattr(block_program.SamplingWarp, "__call__", lambda *of: 0.9 * sound(*of))
     with programs(), pytest.raises(AssertionError, match=r"differs by|and \("):
         gpu_checks.blocks_agree(options)
     options = argparse.Namespace(device="cuda:0")

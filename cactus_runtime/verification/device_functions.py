@@ -198,8 +198,9 @@ def _log_prob(logits, batch, row, token, inside, temperature, normaliser):
 def _draft_prob(draft, batch, row, token, inside, drafted):
     """p(token), 0 where not inside."""
     if draft is None:
-        return tl.where(inside & (token == drafted), 1.0, 0.0).to(tl.float64)
-    prob = tl.load(_address(draft, batch, row, token), mask=inside, other=0.0)
+        prob = tl.where(inside & (token == drafted), 1.0, 0.0)
+    else:
+        prob = tl.load(_address(draft, batch, row, token), mask=inside, other=0.0)
     return prob.to(tl.float64)
 
 

@@ -17,10 +17,10 @@ import torch
 from cactus_runtime.verification import device_functions
 from cactus_runtime.verification.charges import Charges
 
-_CHUNK = 4096  # tokens of one program
+_CHUNK = 2048  # tokens of one program
 # Without fused multiply-adds, a weight is rounded alike wherever it is computed, and as in torch.
 _OPTIONS = {"num_warps": 8, "enable_fp_fusion": False}
-_ROOT_OPTIONS = _OPTIONS | {"num_warps": 16}  # a root takes many registers
+_LOSSY_OPTIONS = _OPTIONS | {"num_warps": 16}  # a gain takes many registers
 
 
 class Normalised(NamedTuple):
@@ -233,7 +233,7 @@ def _second_pass(
             *_given(logits, normalised, draft_probs), tokens.contiguous(),
             None if shrink is None else shrink.contiguous(), row, k, gain.delta, gain.reach,
             residuals, sums, gain.kind, _CHUNK,
-            **(_ROOT_OPTIONS if gain.kind == "root" else _OPTIONS),
+            **(_OPTIONS if gain.kind == "lossless" else _LOSSY_OPTIONS),
         )  # fmt: skip
 
 

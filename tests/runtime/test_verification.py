@@ -9,9 +9,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cactus_runtime import judge
 from cactus_runtime.verification.by_distribution import judge_by_distribution
 from cactus_runtime.verification.warp import IdentityWarp
+from cactus_runtime import SamplingParams, judge
+from cactus_runtime.loop.warp import SamplingWarp
 from cactus_theory import (
     Cactus,
     CactusExact,
@@ -288,6 +289,15 @@ def test_where_a_residual_is_empty_by_rounding_the_target_speaks():
         recover_uniforms=torch.tensor([0.9], dtype=torch.float64),
     )
     assert (block.accepted.item(), block.last_token.item()) == (0, 2)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_log_probabilities_are_those_of_the_logits_before_the_warp(temperature):
+    block = random_block(6, batch=5)
+    warp = SamplingWarp(SamplingParams(temperature))  # which takes the peak from all logits
+    got = judge(Cactus(0.1), block.pop("tokens"), warp=warp, **block)
+    raw = block["target_logits"].logsumexp(-1)
+    torch.testing.assert_close(got.log_normaliser, raw, rtol=1e-14, atol=1e-14)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

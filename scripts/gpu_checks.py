@@ -135,13 +135,19 @@ def _compared(rule: Any, block: dict[str, Any], *, exact: bool) -> str:
     got, again = (by.judge_candidates(rule, **block) for _ in range(2))
     if not torch.equal(got.packed(), again.packed()):
         return "the same block was judged in two ways: a race"
-    return first_difference(got, want, rtol=1e-9 if exact else 1e-5)
+    # In float32 a uniform may be as near to one of 150,000 thresholds as these are rounded.
+    return first_difference(got, want, rtol=1e-9 if exact else 1e-5, others=0 if exact else 1)
 
 
-def first_difference(got: Judgement, want: Judgement, *, rtol: float) -> str:
-    """ "agree", or the first step of a block at which two judgements differ."""
+def first_difference(got: Judgement, want: Judgement, *, rtol: float, others: int = 0) -> str:
+    """ "agree", or the first step of a block at which two judgements differ.
+
+    So many last tokens may be `others`.
+    """
     for field, step in STEPS.items():
         found, wanted = getattr(got, field).double(), getattr(want, field).double()
+        if field == "last_token" and (found != wanted).sum() <= others:
+            continue
         if not torch.allclose(found, wanted, rtol=rtol, atol=rtol / 10):
             largest = (found - wanted).abs().max().item()
             return f"{field} differs by {largest:.3g}, and all before it agrees: look at {step}"

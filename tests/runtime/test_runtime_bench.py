@@ -1,6 +1,7 @@
 """The benchmark's numbers are those of what it names; none of its times is judged."""
 
 import argparse
+import dataclasses
 import importlib.util
 import json
 from pathlib import Path
@@ -116,3 +117,13 @@ def test_the_script_for_a_gpu_notices_blocks_that_differ_from_passes(gpu_checks,
     monkeypatch.setattr(gpu_checks, "Decoder", lambda pair, *, device: Decoder(pair))
     with pytest.raises(AssertionError, match=r"no block of SpeculativeSampling.* was one launch"):
         gpu_checks.blocks_agree(options)
+
+
+@pytest.mark.parametrize("field", ["target_prob", "kl_bound", "last_token"])
+def test_the_script_for_a_gpu_says_where_a_block_first_differs(gpu_checks, field):
+    block = random_block(2, 3, 50, "cpu")
+    got = judge(Cactus(0.1), **block)
+    wrong = dataclasses.replace(got, **{field: getattr(got, field) + 1})
+    assert gpu_checks.first_difference(got, got, rtol=1e-9) == "agree"
+    found = gpu_checks.first_difference(wrong, got, rtol=1e-9, others=1)
+    assert found.startswith(f"{field} differs by 1, and all before it agrees: look at ")

@@ -100,9 +100,9 @@ def test_a_program_gives_what_host_and_models_by_turns_give(run, data):
     assert none == 0
     for one, other in zip(found, wanted, strict=True):
         assert one[:4] == other[:4]
-        # sums of seven float64 terms by torch and by numpy, logarithms of float32 numbers
+        # logarithms of float32 numbers; on a CPU sums over certain tokens are in float32
         assert one[4] == pytest.approx(other[4], abs=1e-6)
-        assert torch.tensor(one[5]).double() == pytest.approx(torch.tensor(other[5]), abs=1e-12)
+        assert torch.tensor(one[5]).double() == pytest.approx(torch.tensor(other[5]), abs=1e-6)
 
 
 def llama(seed, vocabulary=7, *, layers=1):

@@ -40,7 +40,7 @@ from cactus_runtime.verification.passes import (
     weigh,
 )
 from cactus_runtime.verification.warp import Warp
-from cactus_theory.families import KL
+from cactus_theory.divergences import KL
 from cactus_theory.rules import Cactus, CactusExact, CactusSafe, CandidateRule
 
 

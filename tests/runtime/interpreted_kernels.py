@@ -5,6 +5,7 @@ Triton decides on import whether it interprets, and torch imports it with the ot
 
 import doctest
 from dataclasses import fields
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from triton.runtime.interpreter import InterpreterBuilder
 
 from cactus_runtime import SamplingParams
 from cactus_runtime.loop.warp import SamplingWarp
-from cactus_runtime.streams import inverse_cdf
+from cactus_runtime.streams import draw_tokens
 from cactus_runtime.verification import candidates, kernels, passes
 from cactus_theory import (
     Cactus,
@@ -31,7 +32,7 @@ from cactus_theory import (
 )
 from cactus_theory.rules import CandidateRule
 from cactus_theory.testing import check_by_enumeration
-from tests.runtime.kit_adapters import in_torch as in_torch_by
+from tests.runtime.kit_adapters import in_torch
 
 CHUNK = passes._CHUNK = 64  # the interpreter takes its time
 LAST_UNIFORM = 1 - 2.0**-53
@@ -337,24 +338,39 @@ def test_logits_are_read_twice_and_draft_probabilities_once(rule, budget, temper
 
 # Distributions whose only thresholds are 1/2 (plain) or 3/4 to accept the last token, and 3/4 to
 # recover the first: midpoints of four cells see them exactly.
-PLAIN = SpeculativeSampling(), np.array([4, 4, 8]) / 16, np.array([7, 5, 4]) / 16
-HALF_WAY = HalfWay(), np.array([8, 8, 80]) / 96, np.array([46, 26, 24]) / 96
+PLAIN = SpeculativeSampling(), [[4, 4, 8], [7, 5, 4]], 16
+HALF_WAY = HalfWay(), [[8, 8, 80], [46, 26, 24]], 96
 
 
-@pytest.mark.parametrize(("rule", "draft", "target"), [PLAIN, HALF_WAY], ids=["plain", "own"])
-def test_they_emit_exactly_the_output_distribution(rule, draft, target):
-    cells = 4
-    grid = (torch.arange(cells, dtype=torch.float64) + 0.5) / cells
-    (token, u, v) = torch.cartesian_prod(torch.arange(3, dtype=torch.float64), grid, grid).unbind(1)
-    token, batch = token.long(), len(token)
-    block = kernels.judge_candidates(
+def by_kernels(rule, tokens, **block):
+    return kernels.judge_candidates(rule, tokens, **{**BARE, **block})
+
+
+@pytest.mark.parametrize(("rule", "laws", "total"), [PLAIN, HALF_WAY], ids=["plain", "own"])
+def test_they_emit_exactly_the_output_distribution(rule, laws, total):
+    draft, target = ([Fraction(n, total) for n in law] for law in laws)
+    verifier = in_torch(by_kernels, rule, dtype=torch.float32)
+    found = check_by_enumeration(verifier, rule, draft=draft, target=target, cells=4)
+    if rule == SpeculativeSampling():
+        assert list(found.first_token()) == target
+    else:
+        expected = output_distribution(
+            rule, draft=np.array(draft, dtype=float), target=np.array(target, dtype=float)
+        )
+        # counts are exact: a sum of 48 terms
+        np.testing.assert_allclose(found.first_token(), expected, rtol=0, atol=1e-14)
+    assert abs(np.array(draft, dtype=float) - found.first_token().astype(float)).max() > 0.05
+
+
+def test_ragged_blocks_follow_their_joint_distribution():
+    rule = SpeculativeSampling()
+    check_by_enumeration(
+        in_torch(by_kernels, rule, dtype=torch.float32),
         rule,
-        token[:, None],
-        **BARE,
-        draft_probs=torch.tensor(draft).expand(batch, 1, 3),
-        target_logits=torch.tensor(target).float().log().expand(batch, 2, 3),
-        accept_uniforms=u[:, None],
-        recover_uniforms=v,
+        draft=[[[0.5, 0.5], [0.75, 0.25]], []],
+        target=[[[0.75, 0.25], [0.5, 0.5], [0.5, 0.5]], [[0.25, 0.75]]],
+        cells=2,
+        rows=40,
     )
 
 

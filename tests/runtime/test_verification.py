@@ -9,10 +9,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cactus_runtime.verification.by_distribution import judge_by_distribution
-from cactus_runtime.verification.warp import IdentityWarp
 from cactus_runtime import SamplingParams, judge
 from cactus_runtime.loop.warp import SamplingWarp
+from cactus_runtime.verification.by_distribution import judge_by_distribution
+from cactus_runtime.verification.warp import IdentityWarp
 from cactus_theory import (
     Cactus,
     CactusExact,

@@ -13,8 +13,8 @@ class Warp(Protocol):
     Attributes
     ----------
     temperature : float or None
-        The warp is a division by this number and nothing else, up to a shift of each row that no
-        probability sees; 1 says that the logits are given back as they are. None if it is more.
+        The warp divides by this number and does nothing else, except for a shift of each row,
+        which no probability depends on. None if it does more.
     """
 
     @property

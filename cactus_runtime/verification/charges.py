@@ -1,18 +1,19 @@
 """What verified positions accept and are charged, under rules that boost one candidate.
 
-Exact sums over the vocabulary, given the two distributions. On a CPU they are taken in the
-precision of the logits over the many tokens that the rule keeps for certain, and in float64 over
-the few others; elsewhere in float64, with nothing decided on the host.
+Exact sums over the vocabulary, given the two distributions, in float64. On a CPU and over a large
+vocabulary the many tokens that the rule keeps for certain are summed in the precision of the
+logits instead; elsewhere nothing is decided on the host.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
+from cactus_runtime.verification.reading import precision
 from cactus_theory.divergences import log_growth
 from cactus_theory.emitted import emission_sums
 from cactus_theory.rules import CandidateRule, Rule
@@ -87,17 +88,19 @@ def candidate_charges(
         Their log-sum-exp.
     """
     if rule.lossless:
-        kept = torch.minimum(draft, target.to(draft.dtype)).sum(-1).double().clamp(max=1.0)
+        kept = _overlap(draft, target)
         return Charges(kept, kept, torch.zeros_like(kept), torch.zeros_like(kept))
-    if draft.is_cpu and rule.chi_square_floor > 0:
-        return _by_certainty(rule, draft, target, logits, log_sum)
-    return dense_charges(rule, draft, (logits.double() - log_sum.unsqueeze(-1)).exp())
+    if draft.is_cpu and precision(draft.shape[-1]) is None and rule.chi_square_floor > 0:
+        rows = zip(draft, target, logits, log_sum, strict=True)
+        found = [_by_certainty(rule, *row) for row in rows]
+        return Charges(*map(torch.stack, zip(*found, strict=True)))
+    return dense_charges(rule, draft, logits.softmax(-1, dtype=torch.float64))
 
 
 def dense_charges(rule: Rule, draft: torch.Tensor, target: torch.Tensor) -> Charges:
     """Charges at n positions, by float64 formulas over whole rows; any rule."""
     draft, target = draft.double(), target.double()
-    lossless = torch.minimum(draft, target).sum(-1).clamp(max=1.0)
+    lossless = _overlap(draft, target)
     if draft.is_cpu:
         found = emission_sums(rule, draft.numpy(), target.numpy(), xp=np)
     else:
@@ -107,36 +110,45 @@ def dense_charges(rule: Rule, draft: torch.Tensor, target: torch.Tensor) -> Char
     return Charges(rate, lossless, distance, divergence)
 
 
-def _by_certainty(
-    rule: CandidateRule, p: torch.Tensor, q: torch.Tensor, logits: torch.Tensor, log_sum: Any
-) -> Charges:
-    """A token of p > q with (p - q)^2 < c q (1 - q) is kept whole: its g is at least p.
+def _overlap(draft: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """sum_x min(p, q) at n positions, each summed in the same order whatever n is."""
+    common = torch.minimum(draft, target.to(draft.dtype))
+    if draft.is_cpu and precision(draft.shape[-1]) is not None:
+        return torch.from_numpy(common.double().numpy().sum(axis=-1)).clamp(max=1.0)
+    return common.sum(-1).double().clamp(max=1.0)
 
-    c is the rule's `chi_square_floor`. All others with p > q are few, for budgets that matter.
+
+def _by_certainty(
+    rule: CandidateRule,
+    p: torch.Tensor,
+    q: torch.Tensor,
+    logits: torch.Tensor,
+    log_sum: torch.Tensor,
+) -> Charges:
+    """One position, so that its charges do not depend on what else is read beside it.
+
+    A token of p > q with (p - q)^2 < c q (1 - q), c being the rule's `chi_square_floor`, is kept
+    whole: its g is at least p. All others with p > q are few, for budgets that matter.
     """
     if q.dtype != p.dtype:
         q, logits = (part.to(torch.promote_types(q.dtype, p.dtype)) for part in (q, logits))
     gain = (p - q).clamp_(min=0.0)  # within S = {p > q}
-    whole = p.sum(-1).double()
-    lossless = whole - gain.sum(-1).double()
+    whole = p.sum().double()
+    lossless = whole - gain.sum().double()
     floor = _CERTAIN * rule.chi_square_floor
     excess = torch.addcmul(q, q, q, value=-1).mul_(-floor).addcmul_(gain, gain)
-    place, token = excess.gt_(0.0).nonzero(as_tuple=True)
-    if len(token) * _MANY > gain.numel():
-        return dense_charges(rule, p, (logits.double() - log_sum.unsqueeze(-1)).exp())
-    gain[place, token] = 0.0
-    few_p = p[place, token].double().numpy()
-    few_q = (logits[place, token].double() - log_sum[place]).exp().numpy()
+    few = excess.gt_(0.0).nonzero().squeeze(-1)
+    if len(few) * _MANY > gain.numel():
+        target = logits.softmax(-1, dtype=torch.float64)
+        return Charges(*(sums[0] for sums in dense_charges(rule, p[None], target[None])))
+    gain[few] = 0.0
+    few_p = p[few].double().numpy()
+    few_q = (logits[few].double() - log_sum).exp().numpy()
     few_kept = rule.accepted_mass(few_p, few_q)
     few_gain = np.where(few_q > 0, few_kept - few_q, 0.0)
     few_spent = few_kept * log_growth(np.where(few_q > 0, few_q, 1.0), few_gain, xp=np)
-
-    def with_few(many: torch.Tensor, few: np.ndarray) -> torch.Tensor:
-        return many.index_add_(0, place, torch.from_numpy(few))
-
-    distance = with_few(gain.sum(-1).double(), few_gain)
-    kept = with_few(whole, few_kept - few_p)
-    smallest = torch.finfo(q.dtype).tiny
-    spent = gain.div_(q.clamp(min=smallest)).log1p_().mul_(p)
-    divergence = with_few(spent.sum(-1).double(), few_spent)
+    distance = gain.sum().double() + few_gain.sum()
+    kept = whole + (few_kept - few_p).sum()
+    spent = gain.div_(q.clamp(min=torch.finfo(q.dtype).tiny)).log1p_().mul_(p)
+    divergence = spent.sum().double() + few_spent.sum()
     return Charges(kept.clamp(0.0, 1.0), lossless.clamp(0.0, 1.0), distance, divergence)

@@ -9,6 +9,7 @@ import torch
 
 from cactus_runtime.verification.warp import Warp, at_least_float32
 
+_SMALL = 4096  # tokens: rows of a smaller vocabulary cost nothing, and are read in float64
 _IN_CACHE = 2**17  # logits: half a megabyte in float32
 _ON_DEVICE = 2**25  # logits read side by side on a GPU: 256 MiB in float64
 
@@ -48,8 +49,8 @@ def drafted_parts(
 ) -> Iterator[Part]:
     """The drafted positions of a block, in parts that caches hold.
 
-    Parameters are those of `judge`; `dtype` is that of the softmax, by default the logits' own or
-    float32.
+    Parameters are those of `judge`. The softmax is of type `dtype`; by default float64 for small
+    vocabularies, else that of the warped logits.
     """
     batch, k = tokens.shape
     vocabulary = target_logits.shape[-1]
@@ -64,7 +65,7 @@ def drafted_parts(
             row.unsqueeze(1).expand(count).reshape(-1),
             position.expand(count).reshape(-1),
         )
-        target = logits.softmax(-1, dtype=dtype)
+        target = logits.softmax(-1, dtype=dtype or precision(vocabulary))
         log_sum = _log_sum(logits, target)
         if draft_probs is None:
             drafted = tokens[rows, positions].reshape(-1, 1)
@@ -96,8 +97,13 @@ def log_normaliser(logits: torch.Tensor) -> torch.Tensor:
     found = []
     for part in rows.split(most_rows(logits)):
         part = at_least_float32(part)
-        found.append(_log_sum(part, part.softmax(-1)))
+        found.append(_log_sum(part, part.softmax(-1, dtype=precision(part.shape[-1]))))
     return torch.cat(found).reshape(logits.shape[:-1])
+
+
+def precision(vocabulary: int) -> torch.dtype | None:
+    """In which rows are summed: float64 for a small vocabulary, else (None) their own type."""
+    return torch.float64 if vocabulary <= _SMALL else None
 
 
 def _log_sum(logits: torch.Tensor, probs: torch.Tensor) -> torch.Tensor:

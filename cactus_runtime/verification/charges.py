@@ -112,9 +112,10 @@ def dense_charges(rule: Rule, draft: torch.Tensor, target: torch.Tensor) -> Char
 
 def _overlap(draft: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     """sum_x min(p, q) at n positions, each summed in the same order whatever n is."""
-    common = torch.minimum(draft, target.to(draft.dtype))
-    if draft.is_cpu and precision(draft.shape[-1]) is not None:
-        return torch.from_numpy(common.double().numpy().sum(axis=-1)).clamp(max=1.0)
+    dtype = precision(draft.shape[-1]) or draft.dtype
+    common = torch.minimum(draft.to(dtype), target.to(dtype))
+    if draft.is_cpu and dtype == torch.float64:
+        return torch.from_numpy(common.numpy().sum(axis=-1)).clamp(max=1.0)
     return common.sum(-1).double().clamp(max=1.0)
 
 

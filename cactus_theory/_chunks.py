@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-_CHUNK = 16384  # a dozen float64 arrays of it fit a core's second-level cache
+_CHUNK = 16384  # a dozen float64 arrays of this size fit a core's second-level cache
 
 
 def by_chunks(
@@ -29,7 +29,7 @@ def by_chunks(
         How many arrays of float64 the function returns, or the types of all of them.
 
     size : int, optional
-        Elements of a piece; by default what a core's second-level cache holds.
+        Elements per piece. By default a piece fits a core's second-level cache.
 
     Returns
     -------

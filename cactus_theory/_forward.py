@@ -1,6 +1,6 @@
 """The sum over all ways in which a block decoder can emit a given text, in any numbers.
 
-Knows a text by what each of its tokens is given, and no rule. Only + * and minima touch the
+Knows the probabilities of a text's tokens, and no rule. Only + * and minima touch the
 probabilities, so arrays of Fractions give the exact sum, and logarithms one that never underflows.
 """
 
@@ -23,7 +23,7 @@ class Numbers(NamedTuple):
 
 
 def _log(x: Any) -> Any:
-    with np.errstate(divide="ignore"):  # log 0 = -inf is meant
+    with np.errstate(divide="ignore"):  # log 0 = -inf is intended
         return np.log(x)
 
 
@@ -43,9 +43,10 @@ def prefix_totals(
 ) -> Iterator[Any]:
     """Probability of the first 1, 2, ..., T tokens, by recursion over the phases of a block.
 
-    A(i, j) is the chance of the first i tokens together with: token i is the j-th of its block.
-    A drafted one either is accepted, and the block goes on, or is recovered, and the next begins;
-    after all drafts of the block a token is drawn from the target, and the next begins.
+    A(i, j) is the chance of the first i tokens together with: token i is the j-th of its block. A
+    drafted token is either accepted, and the block continues, or recovered, and the next block
+    begins. After all drafts of the block a token is drawn from the target, and the next block
+    begins.
 
     Parameters
     ----------
@@ -54,7 +55,7 @@ def prefix_totals(
     drafts : int array, shape (..., T)
         Drafted tokens of a block that begins at each position.
     block : bool
-        Whether blocks are verified as a whole; then `accepted` is not read. Given that j tokens
+        Whether each block is verified as a whole. `accepted` is not read then. Given that j tokens
         were kept, the next is accepted and is x with the chance min(out(x), p(x) / s_j), where
         s_j = min(s_(j-1) out(x_j) / p(x_j), 1), s_0 = 1.
     numbers : Numbers
@@ -81,6 +82,6 @@ def prefix_totals(
 
 
 def _ratio(a: Any, b: Any) -> Any:
-    """a / b; where b = 0 nothing comes of it, for the weight it belongs to is 0 too."""
-    with np.errstate(over="ignore"):  # minima are taken of it
+    """a / b. Where b = 0 the value does not matter, because its weight is 0 too."""
+    with np.errstate(over="ignore"):  # only minima of it are used
         return a / np.where(b == 0, 1, b)

@@ -1,4 +1,4 @@
-"""What counts as good input, and the sentence said when it is not. Nothing is repaired here."""
+"""Checks of arguments, and their error messages. Nothing is repaired here."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def budget(name: str, value: Any) -> float:
 
 
 def fraction(name: str, value: Any, interval: str) -> float:
-    """Return `value` as a float, or raise unless it is a number in `interval`: "(0, 1]", say."""
+    """Return `value` as a float, or raise unless it is a number in `interval`, such as "(0, 1]"."""
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise TypeError(f"{name} must be a number in {interval}, got {value!r}")
     inside = 0 <= value <= 1
@@ -45,7 +45,7 @@ def probabilities(name: str, value: Any) -> np.ndarray:
 
 
 def law(name: str, value: Any) -> np.ndarray:
-    """Return laws of shape (..., V), or raise unless every last axis is a probability law."""
+    """Return distributions of shape (..., V), or raise unless every last axis is a distribution."""
     array = _floats(name, value)
     if array.ndim == 0 or array.shape[-1] == 0:
         raise ValueError(f"{name} must have shape (..., V) with V >= 1, got shape {array.shape}")
@@ -60,7 +60,7 @@ def law(name: str, value: Any) -> np.ndarray:
 
 
 def law_pair(**laws: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return two named laws that share a vocabulary and whose leading axes broadcast."""
+    """Return two named distributions that share a vocabulary and whose leading axes broadcast."""
     (first, a), (second, b) = laws.items()
     a, b = law(first, a), law(second, b)
     try:

@@ -11,17 +11,17 @@ together. With out_i and p_i the rows given the drafts before the i-th, and s_0 
 the first tau drafts are kept, tau being the largest i with u_i < h_i (0 if there is none), and one
 token is drawn from [s_tau out_(tau+1) - p_(tau+1)]_+, or from the target after all k.
 
-What follows from P(tau >= i | drafts) = s_i (ours; by induction from k down: the sum of
+From P(tau >= i | drafts) = s_i follows (ours; by induction from k down: the sum of
 min(s_i out, p) is s_i - S_i, and h_i + (1 - h_i) (s_i - S_i) = s_i):
 
 * **The emitted distribution stays.** Given that at least i drafts are kept, and which, the next
-  token is y with probability out_(i+1)(y): accepted with min(out, p / s_i), else recovered. So what
-  the ledger charges, budgets, path weights and text likelihoods (`texts`) hold as they are.
+  token is y with probability out_(i+1)(y): accepted with min(out, p / s_i), else recovered. So
+  charges, budgets, path weights and text likelihoods (`texts`) hold unchanged.
 * **Never fewer tokens.** Token by token the first i drafts are kept with
   prod min(out / p, 1) <= s_i: for every i, on every draft.
 * **Where it cannot help.** The two are equal unless out / p exceeds 1 at a token after one where it
-  was below 1: for k = 1, for drafts that are sure of their tokens (greedy, prompt lookup), where
-  everything is accepted.
+  was below 1: for k = 1, for drafts that give their tokens probability 1 (greedy, prompt lookup),
+  and where everything is accepted.
 
 Blocks end elsewhere, and the bonus token is the target's own, so the distribution of a text of
 several blocks may change.
@@ -53,14 +53,15 @@ def verify_block(
 ) -> tuple[list[int], int]:
     """Verify k drafted tokens as one block: keep a prefix, then add one recovered or bonus token.
 
-    The executable specification, called as `cactus_theory.specification.verify` is. The i-th
-    comparison is u (S + 1 - s) < S, strictly, so that u = 0 keeps nothing of probability 0.
+    This is the executable specification. It is called like `cactus_theory.specification.verify`.
+    The i-th comparison is u (S + 1 - s) < S, strictly, so that u = 0 keeps nothing of probability
+    0.
 
     Parameters
     ----------
     rule : Rule, or sequence of k Rules
-        Ordered. One for all positions, or one for each, known before the tokens from its own on:
-        `SpeculativeSampling` for those beyond a budget.
+        Ordered. One for all positions, or one for each. Each must be chosen before the tokens at
+        its position and later are known: `SpeculativeSampling` for positions beyond a budget.
     tokens : sequence of k ints
         Drafted tokens; token i was drawn from draft[i].
     draft : array, shape (k, V)
@@ -77,8 +78,8 @@ def verify_block(
     Raises
     ------
     TypeError, ValueError
-        If a rule is not ordered, a token is none of the vocabulary's, or there are not as many
-        rules or uniforms as tokens.
+        If a rule is not ordered, a token is outside the vocabulary, or the number of rules or
+        uniforms is not that of the tokens.
 
     References
     ----------
@@ -159,7 +160,7 @@ def block_distribution(
 ) -> dict[tuple[tuple[int, ...], int], Any]:
     """Exact distribution of what one block emits and how many of its drafts are kept.
 
-    Every draft is followed, so its cost grows as V^k: for small trees.
+    Every possible draft is followed, so the cost grows as V^k: for small vocabularies only.
 
     Parameters
     ----------
@@ -201,7 +202,7 @@ def block_distribution(
     found: dict[tuple[tuple[int, ...], int], Any] = {}
 
     def follow(block: tuple[int, ...], chance: Any, survival: Any) -> None:
-        """`chance` of a block that begins so, of which all was kept."""
+        """`chance` is that of a block whose drafts so far are `block` and were all kept."""
         q, accepted = np.asarray(target(block)), len(block)
         if accepted == num_draft_tokens:
             bonus = enumerate(q.tolist())
@@ -279,7 +280,7 @@ def _check_ordered(rule: Rule) -> None:
 def _emitted_rows(
     rule: Rule | Sequence[Rule], tokens: Sequence[int], draft: Any, target: Any
 ) -> list[np.ndarray]:
-    """out at each drafted position, after a check of rules and tokens."""
+    """Check rules and tokens, and return out at each drafted position."""
     for token in tokens:
         _validate.token("tokens", token, len(target[0]))
     rules = [rule] * len(tokens) if isinstance(rule, Rule) else rule

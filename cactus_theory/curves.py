@@ -25,7 +25,7 @@ class Curve:
     acceptance_rate, total_variation : float64 array, shape (D,)
         Chance that a drafted token passes, and TV(out, q).
     kl : float64 array, shape (D,)
-        KL(out || q) of the emitted law, in nats; exact, and not bounded by delta.
+        KL(out || q) of the emitted distribution, in nats; exact, and not bounded by delta.
 
     Examples
     --------
@@ -42,7 +42,7 @@ class Curve:
 
 
 def curve(family: Callable[[float], Rule], *, draft: Any, target: Any, deltas: Any) -> Curve:
-    """Acceptance rate, TV and KL of the emitted law under ``family(delta)``, for every delta.
+    """Acceptance rate, and TV and KL of what ``family(delta)`` emits, for every delta.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def curve(family: Callable[[float], Rule], *, draft: Any, target: Any, deltas: A
         From a budget to a rule, such as ``Cactus`` or ``RULES["lenience"].at``; see
         `cactus_theory.rules.registry`.
     draft, target : array_like, shape (..., V)
-        Laws p and q; means are taken over all positions.
+        Distributions p and q; means are taken over all positions.
     deltas : array_like, shape (D,)
         Budgets in nats.
 
@@ -61,7 +61,7 @@ def curve(family: Callable[[float], Rule], *, draft: Any, target: Any, deltas: A
     Raises
     ------
     ValueError
-        If a law is not one, or `deltas` are not budgets of shape (D,), D >= 1.
+        If an argument is not a distribution, or `deltas` are not budgets of shape (D,), D >= 1.
 
     Examples
     --------

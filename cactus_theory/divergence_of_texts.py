@@ -5,12 +5,12 @@ gives them). P is the decoder's distribution of a text and Q the target's. Of n 
 drawn from P, with L = log P(text) - log Q(text):
 
 * KL(P || Q) = E[L]: the mean of L, unbiased.
-* chi2(P || Q) = E[e^L] - 1: unbiased, but the mean may rest on texts too rare to be among n; where
-  chi2 is large it comes out too small, and so does its interval.
+* chi2(P || Q) = E[e^L] - 1: unbiased, but the mean may depend on texts too rare to be among the n.
+  Where chi2 is large, the estimate and its interval come out too small.
 * TV(P, Q) = E[(1 - e^-L)_+]: unbiased, terms in [0, 1].
 
-The ledger of a decode is, in expectation over its paths, at least KL(P || Q), or TV(P, Q); its mean
-over the same texts says how much it exceeds them.
+The expected ledger of a decode, over its paths, is at least KL(P || Q), or TV(P, Q). Its mean over
+the same texts estimates how much it exceeds them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from cactus_theory.divergences import binary_kl
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate, and an interval for what it estimates.
+    """An estimate with a confidence interval.
 
     Attributes
     ----------
@@ -36,8 +36,8 @@ class Interval:
         Mean of the samples' terms, unbiased.
     low, high : float
     confidence : float
-        Chance that such an interval contains what is estimated: nearly, for Student's; at least,
-        for Chernoff's.
+        Chance that such an interval contains the true value: approximate for Student's, a lower
+        bound for Chernoff's.
     method : {"student", "chernoff"}
         "student": mean -+ t_(n-1) s / sqrt(n), right as n grows if the terms have a variance.
         "chernoff": all m with n KL(Bernoulli(mean) || Bernoulli(m)) <= log(2 / (1 - confidence)),
@@ -97,7 +97,7 @@ def estimate_divergence(
     """KL, chi-square and total variation of texts, from n texts that the decoder drew.
 
     Means of L, e^L - 1 and (1 - e^-L)_+ with L = log P(text) - log Q(text). A single text that the
-    target excludes, log Q = -inf, proves the first two infinite, and they are said to be.
+    target excludes, log Q = -inf, proves the first two infinite, and inf is returned for them.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def estimate_divergence(
     ------
     TypeError, ValueError
         If shapes differ, there are fewer than two texts, a number is nan or above 0 where it is a
-        log-probability, the decoder cannot have drawn a text, or the confidence is none.
+        log-probability, the decoder cannot have drawn a text, or the confidence is not in (0, 1).
 
     References
     ----------

@@ -1,8 +1,9 @@
-"""Exact laws of one verified position: what a rule accepts, recovers, emits, and what that costs.
+"""Exact distributions at one verified position: what a rule accepts, recovers, emits and costs.
 
-Everything here is derived, nothing sampled. ``draft`` and ``target`` are alike in type and a swap
-would be silent, so both are keyword-only. In the formulas p is the draft law, q the target law,
-g(n) the boosted probability of a drafted token n and h^(n) the candidate law that has it.
+Everything here is computed; nothing is sampled. ``draft`` and ``target`` have the same type, and a
+swap would go unnoticed, so both are keyword-only. In the formulas p is the draft distribution, q
+the target distribution, g(n) the boosted probability of a drafted token n and h^(n) the candidate
+distribution that has it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from cactus_theory.rules import CandidateRule, Rule
 
 
 def residual_distribution(rule: Rule, token: int, *, draft: Any, target: Any) -> np.ndarray:
-    """Law of the token recovered after `token` is rejected.
+    """Distribution of the token recovered after `token` is rejected.
 
     For a rule with candidates that is [h - p]_+ / sum [h - p]_+.
 
@@ -28,7 +29,7 @@ def residual_distribution(rule: Rule, token: int, *, draft: Any, target: Any) ->
     token : int
         The drafted token that was rejected.
     draft, target : array_like, shape (V,)
-        Laws p, which the token was drawn from, and q.
+        Distributions p, which the token was drawn from, and q.
 
     Returns
     -------
@@ -37,8 +38,8 @@ def residual_distribution(rule: Rule, token: int, *, draft: Any, target: Any) ->
     Raises
     ------
     ValueError
-        If a law is not one, the token is outside the vocabulary, or the token is never rejected:
-        its residual is then empty and must not be drawn from.
+        If an argument is not a distribution, the token is outside the vocabulary, or the token is
+        never rejected. In the last case its residual is empty, and nothing can be drawn from it.
     TypeError
         If the token is not an integer.
 
@@ -66,12 +67,12 @@ def residual_distribution(rule: Rule, token: int, *, draft: Any, target: Any) ->
 
 
 def output_distribution(rule: Rule, *, draft: Any, target: Any) -> np.ndarray:
-    r"""Law of the token emitted at one verified position.
+    r"""Distribution of the token emitted at one verified position.
 
-    out(x) = m(x) + sum over n of w(n) r_n(x), where m is the mass accepted, w(n) = p(n) - m(n)
-    that rejected at n, and r_n the law that then speaks. For a rule with candidates m = min(p, g),
-    and the law is m where p > q and lies between p and q elsewhere; `delta` is no bound on its
-    divergence from q.
+    out(x) = m(x) + sum over n of w(n) r_n(x), where m is the mass accepted, w(n) = p(n) - m(n) that
+    rejected at n, and r_n the distribution of the token recovered after it. For a rule with
+    candidates m = min(p, g), and the emitted distribution is m where p > q and lies between p and q
+    elsewhere. `delta` does not bound its divergence from q.
 
     Computed in O(V log V) time and O(V) memory per position, by sums of non-negative terms only.
 
@@ -79,7 +80,7 @@ def output_distribution(rule: Rule, *, draft: Any, target: Any) -> np.ndarray:
     ----------
     rule : Rule
     draft, target : array_like, shape (..., V)
-        Laws p and q; leading axes broadcast.
+        Distributions p and q; leading axes broadcast.
 
     Returns
     -------
@@ -88,15 +89,15 @@ def output_distribution(rule: Rule, *, draft: Any, target: Any) -> np.ndarray:
     Raises
     ------
     ValueError
-        If either is not a law, or the shapes do not fit.
+        If either is not a distribution, or the shapes do not broadcast.
 
     Notes
     -----
     For candidates, with t = p/q and c_n = (1-g(n))/(1-q(n)) <= 1, a rejected n leaves residual
     weight q(x) [c_n - t(x)]_+ and total Z(c_n), Z(c) = sum_x q(x) [c - t(x)]_+. Both Z and the
     recovered mass q(x) sum_n (w(n)/Z(c_n)) [c_n - t(x)]_+ are accumulated from each c_n to the
-    next, over the tokens whose t lies between. Where a residual is empty by rounding (p = q but for
-    the last bits), the target's law speaks.
+    next, over the tokens whose t lies between. Where a residual is empty by rounding (p = q up to
+    the last bits), the target's distribution is used.
 
     Examples
     --------
@@ -119,7 +120,7 @@ def output_distribution(rule: Rule, *, draft: Any, target: Any) -> np.ndarray:
 def _by_candidates(
     rule: CandidateRule, draft: np.ndarray, target: np.ndarray, kept: np.ndarray
 ) -> np.ndarray:
-    """Emitted law at one position, from the accepted mass; letters as in `output_distribution`."""
+    """Emitted distribution at one position, from the accepted mass, as in `output_distribution`."""
     rejected = np.flatnonzero(draft > kept)
     if rejected.size == 0:
         return kept
@@ -160,7 +161,7 @@ def _levels(level: np.ndarray, lost: np.ndarray) -> tuple[np.ndarray, np.ndarray
 def _slots(level: np.ndarray, ratio: np.ndarray) -> np.ndarray:
     """How many levels are at most each ratio, which is the index of the first level above it.
 
-    Both lie in [0, 1], cut into equal cells: only in a cell that holds a level must one search.
+    Both lie in [0, 1], which is cut into equal cells. Only a cell that holds a level is searched.
     """
     cells = 1 << min(ratio.size.bit_length(), 15)
     upto = np.cumsum(np.bincount(np.ceil(level * cells).astype(np.intp), minlength=cells + 2))
@@ -178,18 +179,18 @@ def _running(steps: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Emission:
-    """What one verified position accepts, and what its emitted law costs against the target.
+    """What one verified position accepts, and what its emitted distribution costs.
 
     Attributes
     ----------
     acceptance_rate : array, shape (...)
         sum_x min(p(x), g(x)), the chance that the drafted token passes.
     total_variation : array, shape (...)
-        TV(out, q), exactly. For a rule with candidates it is what acceptance_rate exceeds plain
-        speculative sampling's sum_x min(p, q) by ("gain = cost").
+        TV(out, q), exactly. For a rule with candidates it equals acceptance_rate less sum_x min(p,
+        q), the rate of plain speculative sampling ("gain = cost").
     kl_bound : array, shape (...)
         An upper bound of KL(out || q) in nats. With candidates: sum over p > q of
-        min(p,g) log(min(p,g)/q), without the emitted law; else KL(out || q) itself.
+        min(p,g) log(min(p,g)/q), without the emitted distribution; else KL(out || q) itself.
 
     Examples
     --------
@@ -205,13 +206,13 @@ class Emission:
 
 
 def emission(rule: Rule, *, draft: Any, target: Any) -> Emission:
-    """Acceptance rate, total variation and a KL bound of the emitted law, in O(V) without its law.
+    """Acceptance rate, total variation and a KL bound, in O(V), without the emitted distribution.
 
     Parameters
     ----------
     rule : Rule
     draft, target : array_like, shape (..., V)
-        Laws p and q; leading axes broadcast.
+        Distributions p and q; leading axes broadcast.
 
     Returns
     -------
@@ -220,7 +221,7 @@ def emission(rule: Rule, *, draft: Any, target: Any) -> Emission:
     Raises
     ------
     ValueError
-        If either is not a law, or the shapes do not fit.
+        If either is not a distribution, or the shapes do not broadcast.
 
     Examples
     --------
@@ -275,7 +276,7 @@ def acceptance_rate(rule: Rule, *, draft: Any, target: Any) -> Any:
     ----------
     rule : Rule
     draft, target : array_like, shape (..., V)
-        Laws p and q; leading axes broadcast.
+        Distributions p and q; leading axes broadcast.
 
     Returns
     -------
@@ -284,7 +285,7 @@ def acceptance_rate(rule: Rule, *, draft: Any, target: Any) -> Any:
     Raises
     ------
     ValueError
-        If either is not a law, or the shapes do not fit.
+        If either is not a distribution, or the shapes do not broadcast.
 
     Examples
     --------

@@ -1,31 +1,33 @@
-r"""The budget that gives what one wants: acceptance, or a cost of the emitted law.
+r"""The budget that gives a wanted acceptance, or a wanted cost of the emitted distribution.
 
 Knows rule families as callables from delta to a `CandidateRule`. `delta` is the budget of one
-candidate; that the functions below must ask what it does to the emitted law is exactly because it
-does not bound it.
+candidate. It does not bound the emitted distribution, so the functions below compute what it does
+to it.
 
 All of it rests on monotonicity. In the notation of `cactus_theory.emitted`, with t = p/q,
 Z(c) = sum_x q(x) [c - t(x)]_+ and w(n) = p(n) - g(n) for a token that may be rejected,
 
     out = min(p, g) on p > q,    out(x) = p(x) + q(x) sum_n w(n) [c_n - t(x)]_+ / Z(c_n) elsewhere.
 
-Raise one boost from g to g' <= p(n), a token with p(n) > q(n); elsewhere boosts change nothing. On
-p > q the law rises at n and stays elsewhere. On p <= q only the term of n moves, from w [c - t]_+ /
-Z(c) to w' [c' - t]_+ / Z(c'), and it does not rise. That is plain where t >= c'. Elsewhere, with P
-and Q the sums of p and q over t < c, to which n does not belong, Z(c) = c Q - P and Z(c') >= Z(c) -
-(c - c') Q, so that it suffices that the following is not negative:
+Raise one boost from g to g' <= p(n), for a token with p(n) > q(n). Boosts of other tokens change
+nothing. On p > q the distribution rises at n and stays elsewhere. On p <= q only the term of n
+moves, from w [c
+- t]_+ / Z(c) to w' [c' - t]_+ / Z(c'), and it does not rise. This is clear where t >= c'.
+Elsewhere, with P and Q the sums of p and q over t < c, to which n does not belong, Z(c) = c Q - P
+and Z(c') >= Z(c) - (c - c') Q, so that it suffices that the following is not negative:
 
     w (c - t) [Z - (c - c') Q] - w' (c' - t) Z
         = (c - c') {w' t Z + (c - t) [(1-g') Z - w P]} / c.
 
-It is not, as 1-g' >= 1-p(n) >= P, and Z = sum_x [p - h]_+ >= p(n) - g = w. As out >= q on p > q and
-out <= q elsewhere, the emitted law moves away from the target at every token, and **every
-f-divergence D_f(out || q) is non-decreasing in every boost**, hence in delta for every family whose
-boosts grow with it: KL as well as total variation (claims boosts-monotone and divergence-monotone
-of `proofs_check`).
+It is not, because 1-g' >= 1-p(n) >= P, and Z = sum_x [p - h]_+ >= p(n) - g = w. As out >= q on p >
+q and out <= q elsewhere, the emitted distribution moves away from the target at every token, and
+**every f-divergence D_f(out || q) is non-decreasing in every boost**, hence in delta for every
+family whose boosts grow with it: KL as well as total variation (claims boosts-monotone and
+divergence-monotone of `proofs_check`).
 
 All three quantities are continuous in delta, and strictly increasing until every token that the
-target allows is surely accepted, if the boosts are continuous and, below 1, strictly increasing.
+target allows is accepted with certainty, if the boosts are continuous and, below 1, strictly
+increasing.
 """
 
 from __future__ import annotations
@@ -69,7 +71,7 @@ def delta_for_sure_acceptance(rule_type: RuleFamily, *, draft_prob: Any, target_
     Returns
     -------
     float64 array
-        Nats, rounded up so that the rule itself, in float64, accepts surely: for the closed forms
+        Nats, rounded up so that the rule itself, in float64, always accepts: for the closed forms
         it is the delta that boosts to 8 ulp above p.
 
     Raises
@@ -98,7 +100,7 @@ def delta_for_sure_acceptance(rule_type: RuleFamily, *, draft_prob: Any, target_
         above = p[solved] + _ULPS * np.spacing(p[solved])
         with np.errstate(over="ignore"):
             least = _CLOSED[rule_type](above, q[solved])
-        least = np.maximum(least, np.finfo(np.float64).tiny)  # it may underflow, but is not 0
+        least = np.maximum(least, np.finfo(np.float64).tiny)  # it may underflow, but is above 0
         delta[solved] = np.where(least <= _validate.LARGEST_BUDGET, least, np.inf)
     else:
         for place in map(tuple, np.argwhere(solved)):
@@ -118,7 +120,7 @@ def delta_for_acceptance_rate(
     rule_type : callable, delta -> Rule
         `Cactus`, `CactusExact`, `Clamp`, or any family that accepts no less as delta grows.
     draft, target : array_like, shape (..., V)
-        Laws p and q; leading axes broadcast.
+        Distributions p and q; leading axes broadcast.
 
     Returns
     -------
@@ -128,9 +130,9 @@ def delta_for_acceptance_rate(
     Raises
     ------
     ValueError
-        If a law is not one, the shapes do not fit, or no delta gives the rate. The message says
-        what is attainable: from sum min(p, q), at delta = 0, to the mass the draft puts on the
-        target's support.
+        If an argument is not a distribution, the shapes do not broadcast, or no delta gives the
+        rate. The message says what is attainable: from sum min(p, q), at delta = 0, to the mass the
+        draft puts on the target's support.
 
     Examples
     --------
@@ -149,7 +151,7 @@ def delta_for_acceptance_rate(
 def delta_for_total_variation(
     total_variation: float, rule_type: RuleFamily, *, draft: Any, target: Any
 ) -> float:
-    """The delta at which the mean total variation of the emitted law from the target is as wanted.
+    """The delta at which the mean total variation of what is emitted has a given value.
 
     Parameters
     ----------
@@ -164,13 +166,13 @@ def delta_for_total_variation(
     -------
     float
         Nats, to a relative 1e-12 and rounded down: the total variation is not exceeded. Where
-        larger budgets change nothing any more, the least of them, to that precision.
+        larger budgets no longer change anything, the least of them, to that precision.
 
     Raises
     ------
     ValueError
-        If a law is not one, the shapes do not fit, or no delta gives it; the message says what is
-        attainable.
+        If an argument is not a distribution, the shapes do not broadcast, or no delta gives the
+        value. The message says what is attainable.
 
     Examples
     --------
@@ -187,7 +189,7 @@ def delta_for_total_variation(
 
 
 def delta_for_kl(kl: float, rule_type: RuleFamily, *, draft: Any, target: Any) -> float:
-    """The delta at which the mean KL of the emitted law from the target is as wanted.
+    """The delta at which the mean KL of what is emitted from the target has a given value.
 
     KL(out || q) does not decrease in delta (proof in the module's docstring), so every smaller
     delta keeps the mean within `kl` too. This is a statement about these positions: on others the
@@ -205,14 +207,14 @@ def delta_for_kl(kl: float, rule_type: RuleFamily, *, draft: Any, target: Any) -
     Returns
     -------
     float
-        Nats, to a relative 1e-12 and rounded down: the KL is not exceeded. Where larger budgets
-        change nothing any more, the least of them, to that precision.
+        Nats, to a relative 1e-12 and rounded down: the KL is not exceeded. Where larger budgets no
+        longer change anything, the least of them, to that precision.
 
     Raises
     ------
     ValueError
-        If a law is not one, the shapes do not fit, or no delta gives it; the message says what is
-        attainable.
+        If an argument is not a distribution, the shapes do not broadcast, or no delta gives the
+        value. The message says what is attainable.
 
     Examples
     --------
@@ -235,8 +237,8 @@ def _crossing(value: Callable[[float], float], name: str, wanted: float) -> tupl
     least, most = value(0.0), value(_validate.LARGEST_BUDGET)
     if not least - _SLACK <= wanted <= most + _SLACK:
         raise ValueError(
-            f"{name} must lie in [{least:.9g}, {most:.9g}], what budgets from 0 up give on these "
-            f"laws, got {wanted!r}"
+            f"{name} must lie in [{least:.9g}, {most:.9g}], what budgets >= 0 give on these "
+            f"distributions, got {wanted!r}"
         )
     wanted = min(wanted, most)
     if wanted <= least:

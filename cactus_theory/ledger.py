@@ -1,17 +1,17 @@
 r"""What a sequence has cost so far, and the stop that keeps its cost within a budget.
 
-Knows costs as plain numbers; who computes them, and with which library, is not its business.
+Knows costs as plain numbers, and not how they are computed.
 
-The guarantee. Let q_t be the target's law of the t-th token of a text x given the tokens before
-it, and let F_t be all that has happened once position t is emitted: tokens, which of them were
-accepted, block positions, the ledger. Suppose that for every t
+The guarantee. Let q_t be the target's distribution of the t-th token of a text x given the tokens
+before it, and let F_t be everything known once position t is emitted: tokens, which of them
+were accepted, block positions, the ledger. Suppose that for every t
 
 1. whether the lossy rule is used at t, and c_t, what the ledger is charged for it, are functions
    of F_(t-1): of the past, not of the token drafted at t or later, nor of a later cost;
-2. so are whether t has a draft token at all and the law that token was drawn from (a token once
-   drawn is verified: dropping it after a look at it is another law);
-3. c_t >= KL(out_t || q_t), out_t being the emitted law of that position under the rule in use
-   (0 where the position is lossless: a bonus or plain token, or speculative sampling);
+2. so are whether t has a draft token at all and the distribution that token was drawn from (a token
+   once drawn must be verified: dropping it after looking at it changes that distribution);
+3. c_t >= KL(out_t || q_t), out_t being the emitted distribution of that position under the rule in
+   use (0 where the position is lossless: a bonus or plain token, or speculative sampling);
 4. on every path sum_t c_t <= B.
 
 Then KL(emitted text || target's text) <= B, for every prompt, length (also a random one that ends
@@ -25,25 +25,26 @@ of B alone gives TV <= sqrt(B/2).
 
 What this asks of a decoder:
 
-* **A position is charged in full before its outcome is known**, whether its token is then
-  accepted or recovered: out_t is the law of both. Charging only accepted tokens, or the log-ratio
-  that came out, undercounts, and the guarantee fails.
+* **A position is charged in full before its outcome is known**, whether its token is then accepted
+  or recovered, because out_t covers both. Charging only accepted tokens, or the realised log-ratio,
+  undercounts, and the guarantee fails.
 * **Only emitted positions are charged.** Positions after the first rejection, or after the end of
-  the text, emitted nothing; what was planned for them is not spent.
+  the text, emitted nothing; their planned charges are not spent.
 * **A stop inside a block is valid, and so is resuming in the next one.** The cost at block position
   i depends on the drafted tokens before i, and i is reached only if those were accepted, that is,
-  only if they are the past. So `budget_stop` reads a block from its front and lets no position
-  depend on a cost after it. A plan that saves early positions for dearer later ones peeks at tokens
-  that are not yet verified, breaks 1, and breaks the guarantee.
-* **The O(V) bound serves as the cost** (`Emission.kl_bound`): with candidates, the emitted law is
-  min(p, g) >= q on p > q and <= q elsewhere, so the terms out log(out/q) left out of the bound
-  are <= 0; hence 3 holds. It only spends the budget sooner. Of a rule without candidates it is
-  the KL itself, inf where the target's support is left: never within a budget.
+  only once they belong to the past. So `budget_stop` reads a block from its front, and no position
+  depends on a later cost. A plan that skips early positions to save budget for later ones looks at
+  tokens that are not yet verified. That violates condition 1, and the guarantee fails.
+* **The O(V) bound serves as the cost** (`Emission.kl_bound`): with candidates, the emitted
+  distribution is min(p, g) >= q on p > q and <= q elsewhere, so the terms out log(out/q) left out
+  of the bound are <= 0; hence 3 holds. It only uses up the budget sooner. For a rule without
+  candidates it is the KL itself: inf where the target's support is left, which exceeds every
+  budget.
 * **A smaller boost is covered by the charge for a larger one**, also one chosen by looking at the
   drafted token: with candidates, divergence is monotone in every boost (see `inverse`).
 
-"Target" is the target after temperature and filters. Costs are taken as given: their own rounding
-(about V ulp) is not covered, that of the ledger is.
+"Target" is the target after temperature and filters. Costs are taken as given. Their own rounding
+(about V ulp) is not covered; that of the ledger is.
 """
 
 from __future__ import annotations
@@ -55,16 +56,16 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, kw_only=True)
 class Ledger:
-    """What a sequence has been charged, and what it may be charged at most.
+    """What a sequence has been charged so far, and its budgets.
 
     Parameters
     ----------
     total_variation : float
         Sum of what was charged in total variation.
     kl : float
-        Sum of what was charged in nats: KL of the emitted laws, or upper bounds of it.
+        Sum of what was charged in nats: KL of the emitted distributions, or upper bounds of it.
     max_total_variation, max_kl : float
-        Budgets of the whole sequence; inf is no budget.
+        Budgets of the whole sequence; inf means none.
 
     Raises
     ------
@@ -103,7 +104,7 @@ class Ledger:
         ----------
         total_variations, kls : sequence of m floats
             Cost of each, accepted or recovered: the first min(accepted + 1, budget_stop) of a
-            block, less those that fell after the end of the text.
+            block, without those after the end of the text.
 
         Returns
         -------
@@ -145,7 +146,7 @@ def budget_stop(ledger: Ledger, *, total_variations: Sequence[float], kls: Seque
     Returns
     -------
     int
-        In 0..k. The next block may be asked again: a stop need not be for ever.
+        In 0..k. A later block may be allowed positions again: a stop is not final.
 
     Raises
     ------
@@ -154,7 +155,7 @@ def budget_stop(ledger: Ledger, *, total_variations: Sequence[float], kls: Seque
 
     References
     ----------
-    Ours; the chain rule of KL and the ordering of the emitted law.
+    Ours; the chain rule of KL and the ordering of the emitted distribution.
 
     Examples
     --------

@@ -50,12 +50,12 @@ def exact_optimum(target_prob: Any, delta: Any, *, divergence: Divergence = _KL)
     ValueError
         If a probability lies outside [0, 1], or a budget is negative or above 1e100.
     RuntimeError
-        If no root is found: a divergence of your own that is not convex, or not a number.
+        If no root is found: a divergence of your own is not convex, or returns nan.
 
     See Also
     --------
     CactusExact : the decoder's rule, which solves the KL equation by a fixed number of Newton
-        steps; property tests hold it to this root.
+        steps; property tests compare it with this root.
 
     References
     ----------

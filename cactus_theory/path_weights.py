@@ -1,12 +1,12 @@
-r"""How a decoded path was drawn, and the weight that makes it answer for the target.
+r"""The probability of a decoded path, and the importance weight that corrects it to the target's.
 
 At a verified position the token emitted has the distribution out given everything so far, so a
 path's tokens have probabilities out(x) and q(x), and w = prod q(x) / out(x) over the verified ones
 is the ratio of the target's probability to the path's: E[w f(text)] = E_target[f(text)], in
-particular E[w] = 1, for every f that vanishes on the texts that the decoder cannot emit. These
-exist where out(x) = 0 < q(x), as it may be where the draft excludes x (top-k, top-p) and nothing is
+particular E[w] = 1, for every f that vanishes on the texts that the decoder cannot emit. Such texts
+exist where out(x) = 0 < q(x). This happens where the draft excludes x (top-k, top-p) and nothing is
 rejected: see `TokenProbabilities.coverage`. There E[w] is the target's probability of the other
-texts, below 1. Adaptive numbers of drafts, budgets and block verification change nothing of this.
+texts, below 1. Adaptive numbers of drafts, budgets and block verification do not change this.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from cactus_theory.texts import TokenProbabilities
 def emitted_log_probability(probabilities: TokenProbabilities, *, verified: Any) -> np.ndarray:
     """Log-probability with which each token of a decoded path was drawn, given all before it.
 
-    log out(x) where the position was verified, else log q(x): what an off-policy correction asks
-    of the sampler.
+    log out(x) where the position was verified, else log q(x). Off-policy corrections need this
+    log-probability from the sampler.
 
     Parameters
     ----------
@@ -60,10 +60,10 @@ def emitted_log_probability(probabilities: TokenProbabilities, *, verified: Any)
 def path_log_weight(probabilities: TokenProbabilities, *, verified: Any) -> np.ndarray:
     """Log of w = prod q(x) / out(x) over the verified positions of decoded paths.
 
-    E[w f(text)] = E_target[f(text)] for every f, as far as the decoder can emit what the target
-    may (`TokenProbabilities.coverage` = 1). Under `Clamp` at levels b > 0 and a, q / out lies in
-    [1/a, 1/b] at each position. The spread grows with what the texts cost: if every position has
-    the same chi2(q || out), E[w^2] = (1 + chi2(q || out))^(verified positions).
+    E[w f(text)] = E_target[f(text)] for every f, provided that the decoder can emit whatever the
+    target can (`TokenProbabilities.coverage` = 1). Under `Clamp` at levels b > 0 and a, q / out
+    lies in [1/a, 1/b] at each position. The spread grows with what the texts cost: if every
+    position has the same chi2(q || out), E[w^2] = (1 + chi2(q || out))^(verified positions).
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def effective_sample_size(log_weights: Any) -> np.ndarray:
     Raises
     ------
     ValueError
-        If there are none, one is nan or inf, or all are 0.
+        If there are no weights, one is nan or inf, or all are 0.
 
     References
     ----------

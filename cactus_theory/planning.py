@@ -1,7 +1,7 @@
-"""What a block of drafted tokens is worth: its law, the speed-up, the best length, the break-even.
+"""What a block of drafted tokens is worth: tokens per pass, speed-up, best length, break-even.
 
-Knows acceptance rates and costs only; where they come from (laws, a measurement) is not its
-business. Every cost is relative to one plain pass of the target, over one token.
+Knows acceptance rates and costs only, and not where they come from (distributions, a measurement).
+Every cost is relative to one plain pass of the target, over one token.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ VerifyCost = float | Sequence[float] | np.ndarray | Callable[[int], float]
 
 
 def block_law(rates: Any) -> np.ndarray:
-    """Law of the number of tokens emitted per target pass.
+    """Distribution of the number of tokens emitted per target pass.
 
     P(N = j) = a_1 ... a_(j-1) (1 - a_j) for j = 1..k, and P(N = k + 1) = a_1 ... a_k: the tokens
     kept and one more, recovered or bonus. Its mean is `block_efficiency`.
@@ -59,7 +59,7 @@ def block_cost(num_draft_tokens: int, *, draft_cost: float, verify_cost: VerifyC
     Parameters
     ----------
     num_draft_tokens : int
-        k >= 0; for 0 the cost is that of plain decoding, 1, whatever `verify_cost` says.
+        k >= 0; for 0 the cost is that of plain decoding, 1, for any `verify_cost`.
     draft_cost : float
         Cost of drafting one token, in plain target passes (one token each).
     verify_cost : float, callable or array_like, in the same unit
@@ -73,8 +73,8 @@ def block_cost(num_draft_tokens: int, *, draft_cost: float, verify_cost: VerifyC
     Raises
     ------
     TypeError, ValueError
-        If a count is not an integer >= 0, a cost is not finite and >= 0, that of a pass is 0, or
-        the table ends before k.
+        If a count is not an integer >= 0, a cost is not finite and >= 0, the cost of a pass is 0,
+        or the table ends before k.
 
     Examples
     --------
@@ -129,7 +129,8 @@ def speedup(
     Notes
     -----
     Where rates differ between positions, divide `block_efficiency` of those rates by `block_cost`.
-    One mean rate understates a text whose positions come easy or hard in runs: E[a^j] >= E[a]^j.
+    One mean rate understates the speed-up where easy and hard positions come in runs: E[a^j] >=
+    E[a]^j.
 
     References
     ----------
@@ -151,7 +152,7 @@ def best_num_draft_tokens(
     """The number of drafted tokens with the largest speed-up; 0 where drafting does not pay.
 
     Every k from 0 to `max_draft_tokens` is tried, since a measured `verify_cost` may have steps;
-    among equals the smallest is returned.
+    the smallest of equals is returned.
 
     Parameters
     ----------
@@ -187,7 +188,7 @@ def best_num_draft_tokens(
 def break_even_acceptance(
     num_draft_tokens: int, *, draft_cost: float, verify_cost: VerifyCost = 1.0
 ) -> float:
-    """The acceptance rate a at which speed-up is 1: 1 + a + ... + a^k = block_cost(k).
+    """The acceptance rate a at which the speed-up is 1: 1 + a + ... + a^k = block_cost(k).
 
     Below it drafting k tokens is slower than plain decoding, above it faster.
 
@@ -233,7 +234,7 @@ def break_even_acceptance(
 
 
 def _tokens(rate: Any, k: int) -> Any:
-    """Block efficiency of k positions of one rate."""
+    """Block efficiency of k positions with one rate."""
     rate = np.asarray(rate, dtype=np.float64)[..., None]
     return block_efficiency(np.broadcast_to(rate, (*rate.shape[:-1], k)))
 

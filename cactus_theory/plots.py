@@ -1,6 +1,7 @@
-"""Pictures of budgets and laws: laws in, axes out. Needs matplotlib (the extra ``plots``).
+"""Pictures of budgets and distributions, as matplotlib axes (the extra ``plots``).
 
-Knows no model and no file; colours are safe for colour-blind readers, and dashes tell lines apart.
+Knows no model and no file. Colour-blind readers can tell the colours apart, and dashes distinguish
+the lines.
 """
 
 from __future__ import annotations
@@ -18,7 +19,11 @@ from cactus_theory.emitted import output_distribution
 from cactus_theory.rules import Rule
 from cactus_theory.rules.registry import RULES, budgeted_candidates
 
-_SMALL: dict[str, Any] = {"fontsize": 8, "frameon": False, "handlelength": 3.2}  # shows every dash
+_SMALL: dict[str, Any] = {
+    "fontsize": 8,
+    "frameon": False,
+    "handlelength": 3.2,
+}  # shows dashes
 _REFERENCE: dict[str, Any] = {"color": "gray", "linewidth": 0.8, "zorder": 1.5}  # below curves
 _DELTA = "budget of one candidate, delta (nats)"
 
@@ -26,14 +31,14 @@ _DELTA = "budget of one candidate, delta (nats)"
 def delta_curves(curves: Mapping[str, Curve], *, axes: Any = None) -> Any:
     """Draw acceptance and what is emitted against the budget.
 
-    Left: the acceptance rate. Right: the KL of the emitted law from the target's. The line
-    KL = delta is drawn because the emitted law is not bounded by it; only that of clamp and
-    lenience is.
+    Left: the acceptance rate. Right: the KL of the emitted distribution from the target's. The line
+    KL = delta is drawn because delta does not bound the emitted distribution, except for clamp and
+    lenience.
 
     Parameters
     ----------
     curves : mapping of str to Curve
-        By the names of `cactus_theory.rules.registry.RULES`; of deltas > 0.
+        Keys are names in `cactus_theory.rules.registry.RULES`; all deltas are > 0.
     axes : pair of matplotlib axes, optional
         Default: those of a new figure.
 
@@ -44,7 +49,7 @@ def delta_curves(curves: Mapping[str, Curve], *, axes: Any = None) -> Any:
     Raises
     ------
     ValueError
-        If a delta is 0, which a logarithmic axis has no place for.
+        If a delta is 0, which a logarithmic axis cannot show.
 
     Examples
     --------
@@ -68,7 +73,7 @@ def delta_curves(curves: Mapping[str, Curve], *, axes: Any = None) -> Any:
     top = max(found.kl[np.isfinite(found.kl)].max(initial=0) for found in curves.values())
     right.set_ylim(0, 1.05 * top or 1.0)
     left.set_ylabel("acceptance rate")
-    right.set_ylabel("KL of the emitted law (nats)")
+    right.set_ylabel("KL of the emitted distribution (nats)")
     for side in (left, right):
         _dress(side, _DELTA)
     _legend(left, right, outside=axes is None)
@@ -98,7 +103,7 @@ def pareto(curves: Mapping[str, Curve], *, axes: Any = None) -> Any:
     >>> found = curve(Cactus, draft=[0.7, 0.3], target=[0.5, 0.5], deltas=[0.01, 0.1])
     >>> left, right = pareto({"cactus": found})
     >>> left.get_xlabel(), right.get_xlabel()
-    ('TV of the emitted law', 'KL of the emitted law (nats)')
+    ('TV of the emitted distribution', 'KL of the emitted distribution (nats)')
     """
     left, right = _pair(axes)
     for key, found in curves.items():
@@ -111,7 +116,7 @@ def pareto(curves: Mapping[str, Curve], *, axes: Any = None) -> Any:
     left.set_ylabel("acceptance rate")
     for side, label in ((left, "TV"), (right, "KL")):
         unit = " (nats)" if label == "KL" else ""
-        _dress(side, f"{label} of the emitted law{unit}", log=False)
+        _dress(side, f"{label} of the emitted distribution{unit}", log=False)
     _legend(left, outside=axes is None)
     return left, right
 
@@ -164,15 +169,15 @@ def granted(delta: float, *, axes: Any = None) -> Any:
 
 
 def laws(rule: Rule, *, draft: Any, target: Any, tokens: int = 12, axes: Any = None) -> Any:
-    """Draw the draft's, the target's and the emitted law at one position, as bars.
+    """Draw the draft's, the target's and the emitted distributions at one position, as bars.
 
     Parameters
     ----------
     rule : Rule
     draft, target : array_like, shape (V,)
-        Laws p and q.
+        Distributions p and q.
     tokens : int
-        Of the largest p or q, as many are drawn.
+        How many tokens are drawn, those with the largest p or q.
     axes : matplotlib axes, optional
 
     Returns
@@ -203,12 +208,12 @@ def laws(rule: Rule, *, draft: Any, target: Any, tokens: int = 12, axes: Any = N
 
 
 def ledger(charges: Mapping[str, Sequence[float]], *, axes: Any = None) -> Any:
-    """Draw running sums of what tokens were charged.
+    """Draw the running sums of the charges of tokens.
 
     Parameters
     ----------
     charges : mapping of str to sequence of float
-        By what is charged, with its unit, such as "KL bound (nats)".
+        Keys name the quantity and its unit, such as "KL bound (nats)".
     axes : matplotlib axes, optional
 
     Returns
@@ -233,14 +238,14 @@ def ledger(charges: Mapping[str, Sequence[float]], *, axes: Any = None) -> Any:
 
 
 def counts(observed: Any, expected: Any, *, names: Sequence[str] = (), axes: Any = None) -> Any:
-    """Draw what a sampler drew beside what a law expects, with four standard deviations.
+    """Draw observed counts beside those a distribution predicts, with four standard deviations.
 
     Parameters
     ----------
     observed : array_like, shape (V,)
         Counts.
     expected : array_like, shape (V,)
-        The law.
+        The distribution.
     names : sequence of str, optional
         Of the tokens.
     axes : matplotlib axes, optional
@@ -252,7 +257,7 @@ def counts(observed: Any, expected: Any, *, names: Sequence[str] = (), axes: Any
     Raises
     ------
     ValueError
-        If `expected` is no law, or the shapes differ.
+        If `expected` is not a distribution, or the shapes differ.
 
     Examples
     --------
@@ -311,7 +316,7 @@ def _dress(axes: Any, label: str, *, log: bool = True) -> None:
 
 
 def _legend(*sides: Any, outside: bool) -> None:
-    """One legend of all lines: below the pictures, or in the first of somebody's axes."""
+    """One legend of all lines: below the pictures, or inside the first of the caller's axes."""
     found = [side.get_legend_handles_labels() for side in sides]
     handles, labels = (list(chain(*lists)) for lists in zip(*found, strict=True))
     if outside:

@@ -1,6 +1,7 @@
-"""Recorded laws of a model pair: the top of each law and a merged remainder, with error bounds.
+"""Recorded distributions of a model pair: the most probable tokens, and the rest merged.
 
-Explores a pair without the pair. Knows arrays and one file format, no model.
+They let you explore a pair without its models. The error of merging is bounded. Knows arrays and
+one file format, no model.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _FORMAT = "cactus-laws-1"
 
 @dataclass(frozen=True)
 class RecordingErrors:
-    """How far a figure of recorded laws can be from that of the laws themselves, by position.
+    """Bounds of the error that merging causes in figures of recorded distributions, by position.
 
     Attributes
     ----------
@@ -47,23 +48,23 @@ class RecordingErrors:
 
 @dataclass(frozen=True)
 class Recording:
-    r"""Laws of draft and target at N positions: their K most probable tokens, the rest merged.
+    r"""Draft and target at N positions: their K most probable tokens, the rest merged.
 
     Made by `compress_distributions` or `load_recording`. A column is a token; the last three are
-    merged ones: all that were left out with q = 0, with p > q > 0, and with p <= q. So both
-    arrays hold laws, and every function of `draft` and `target` takes them as they are.
+    merged ones: all tokens left out with q = 0, with p > q > 0, and with p <= q. So both arrays
+    hold distributions, and every function of `draft` and `target` accepts them.
 
     Attributes
     ----------
     draft, target : float64 array, shape (N, K + 3)
-        Laws p and q. Positions that need fewer tokens are padded with zeros.
+        Distributions p and q. Positions that need fewer tokens are padded with zeros.
     tokens : int64 array, shape (N, K)
         Ids, the most probable first by max(p, q); -1 where padded.
     left_out : float64 array, shape (N, 3)
         Of the tokens merged: their mass P under p, Q under q, and the sum k of [p log(p/q)]_+ over
         those with q > 0, in nats.
     about : mapping of str to str
-        Where the laws are from.
+        Where the distributions come from.
 
     Notes
     -----
@@ -71,14 +72,14 @@ class Recording:
 
     * a token kept has the same g, and one left out accepts between 0 and p. So acceptance rate and
       total variation err by at most P, and `Emission.kl_bound` by at most k (log-sum inequality).
-    * the emitted law is exact where p > q. Elsewhere, over the tokens kept, it errs by at most
-      t = 2 P + Q in all: sum_n w(n)/Z(n) <= 1 and Z(n) errs by at most Q, what is rejected of the
-      tokens left out is at most P. x log(x/q) on [0, q] changes by at most d (1 + log(1/d)) where
-      x changes by d, and the m terms by at most t (1 + log(m/t)) in all. Tokens left out have terms
-      between -q/e and p log(p/q). So KL(out || q) errs by at most t (1 + log(m/t)) + k + Q/e.
+    * the emitted distribution is exact where p > q. Elsewhere, over the tokens kept, it errs by at
+      most t = 2 P + Q in all: sum_n w(n)/Z(n) <= 1 and Z(n) errs by at most Q, what is rejected of
+      the tokens left out is at most P. x log(x/q) on [0, q] changes by at most d (1 + log(1/d))
+      where x changes by d, and the m terms by at most t (1 + log(m/t)) in all. Tokens left out have
+      terms between -q/e and p log(p/q). So KL(out || q) errs by at most t (1 + log(m/t)) + k + Q/e.
 
-    Of rules without candidates nothing is claimed. A file holds the tokens' probabilities as
-    float32, which moves each by less than 1e-7 of itself beyond these bounds.
+    For rules without candidates nothing is claimed. A file holds the tokens' probabilities as
+    float32, which adds a relative error of less than 1e-7 to each, beyond these bounds.
 
     Examples
     --------
@@ -104,7 +105,7 @@ class Recording:
 
     @property
     def errors(self) -> RecordingErrors:
-        """Bounds, for rules with candidates, of what merging costs."""
+        """Bounds of the error of merging, for rules with candidates."""
         lost_p, lost_q, lost_kl = self.left_out.T
         moved = 2 * lost_p + lost_q
         below = (self.target >= self.draft)[:, :-REMAINDERS] & (self.tokens >= 0)
@@ -146,11 +147,11 @@ def compress_distributions(
     Parameters
     ----------
     draft, target : array_like, shape (N, V) or (V,)
-        Laws p and q at N positions.
+        Distributions p and q at N positions.
     tolerance : float
-        In [0, 1): the most that P, Q and k of `Recording` may be at a position (k in nats).
+        In [0, 1): an upper limit for P, Q and k of `Recording` at each position (k in nats).
     about : mapping of str to str, optional
-        Kept with the laws.
+        Stored with the distributions.
 
     Returns
     -------
@@ -159,7 +160,7 @@ def compress_distributions(
     Raises
     ------
     ValueError, TypeError
-        If a law is not one, shapes do not fit, or the tolerance is not in [0, 1).
+        If an argument is not a distribution, shapes do not fit, or the tolerance is not in [0, 1).
 
     Examples
     --------
@@ -188,9 +189,9 @@ def compress_distributions(
 
 
 def load_recording(path: str | Path | None = None) -> Recording:
-    """Read laws that were recorded; those that come with the package if no file is named.
+    """Read recorded distributions; by default those that come with the package.
 
-    The package's are of its tiny pair: 96 positions at temperature 0.7.
+    The package's own are of the pair "tiny": 96 positions at temperature 0.7.
 
     Parameters
     ----------
@@ -205,7 +206,7 @@ def load_recording(path: str | Path | None = None) -> Recording:
     OSError
         If the file cannot be read.
     ValueError
-        If it holds no recorded laws.
+        If it holds no recorded distributions.
 
     Examples
     --------
@@ -220,7 +221,7 @@ def load_recording(path: str | Path | None = None) -> Recording:
 
 
 def _read(path: Path) -> Recording:
-    wanted = f"{path} holds no recorded laws; `cactus record` writes them"
+    wanted = f"{path} holds no recorded distributions; `cactus record` writes them"
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             if not isinstance(stored, np.lib.npyio.NpzFile):
@@ -257,7 +258,7 @@ def _unpacked(
 def _position(
     p: np.ndarray, q: np.ndarray, tolerance: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Ids kept, merged tokens of shape (2, 3) and what is left out, of one position."""
+    """Ids kept, merged tokens of shape (2, 3) and masses left out, at one position."""
     order = np.argsort(-np.maximum(p, q), kind="stable")
     p, q = p[order], q[order]
     over = (p > q) & (q > 0)
@@ -271,11 +272,11 @@ def _position(
 
 
 def _suffix_sums(values: np.ndarray) -> np.ndarray:
-    """Sums of all from the i-th on, i = 0 ... n."""
+    """Sums of all values from the i-th on, i = 0 ... n."""
     return np.append(np.cumsum(values[::-1])[::-1], 0.0)
 
 
 def _padded(rows: Any, fill: float) -> np.ndarray:
-    """Rows of unlike lengths as one array."""
+    """Rows of different lengths as one array."""
     width = max(map(len, rows))
     return np.array([np.pad(row, (0, width - len(row)), constant_values=fill) for row in rows])

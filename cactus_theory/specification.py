@@ -1,8 +1,8 @@
-"""The verifier, executable and short: what every faster implementation must agree with.
+"""The verifier as a short executable specification. Every faster implementation must agree with it.
 
-Randomness enters as uniforms, so a law can be enumerated instead of sampled and two
-implementations compared token for token. Only + - * and comparisons touch the probabilities:
-with object arrays of Fractions and plain speculative sampling the emitted law is exact.
+Randomness enters as uniforms, so distributions can be enumerated instead of sampled, and two
+implementations can be compared token for token. Only + - * and comparisons touch the probabilities:
+with object arrays of Fractions and plain speculative sampling the emitted distribution is exact.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def verify(
 
     Token i is kept when accept_uniforms[i] * draft[i, token] < the rule's accepted mass, strictly,
     so that u = 0 never accepts a mass of 0. After the first rejection one token is drawn from the
-    rule's recovery law; after none, from the target's law at the last position.
+    rule's recovery distribution; after none, from the target's distribution at the last position.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def verify(
     Raises
     ------
     TypeError, ValueError
-        If a token is none of the vocabulary's, or there are not as many uniforms as tokens.
+        If a token is outside the vocabulary, or the number of uniforms is not that of the tokens.
 
     Examples
     --------
@@ -67,7 +67,7 @@ def verify(
     for i, (token, u, rule) in enumerate(zip(tokens, accept_uniforms, rules, strict=True)):
         if not u * draft[i][token] < rule.threshold(token, draft[i], target[i]):
             weights = rule.recovery_weights(token, draft[i], target[i])
-            if not weights.sum() > 0:  # empty by rounding only: then p = q, and q is the law
+            if not weights.sum() > 0:  # empty by rounding only: then p = q, and q is drawn from
                 weights = target[i]
             return [*kept, inverse_cdf(weights, recover_uniform)], i
         kept.append(token)

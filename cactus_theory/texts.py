@@ -15,10 +15,10 @@ This takes O(k) steps a token. Under block verification (`block_verification`) a
 given that its block has come to it, with min(out(x), p(x) / s) in place of m(x), s being the chance
 that the drafts before it survive.
 
-The recursion needs drafts of known number at every position, and one row of the draft for every
+The recursion needs a known number of drafts at every position, and one row of the draft for every
 position. With a number that depends on what was drafted, or a budget, which makes the rule at a
-position depend on the path, the phase does not determine what follows: a text then has no such sum,
-but paths have their probabilities and weights (`path_weights`).
+position depend on the path, the phase does not determine what follows. A text then has no such sum,
+but its paths still have probabilities and weights (`path_weights`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Verification = Literal["token", "block"]
 
 @dataclass(frozen=True)
 class TokenProbabilities:
-    """What each token of a text is given, and what its position costs.
+    """Probabilities of each token of a text, and the cost of its position.
 
     Positions at and after the end of a text shorter than T hold probabilities of 1 and costs of 0,
     so that they change no product and no sum.
@@ -86,21 +86,21 @@ class TokenProbabilities:
 def token_probabilities(
     tokens: Any, *, draft: Any, target: Any, rule: Rule, lengths: Any = None
 ) -> TokenProbabilities:
-    """What a rule accepts and emits of each token of a text, given both models' rows along it.
+    """Probability that a rule accepts and emits each token of a text, from both models' rows.
 
-    Rows are read one position at a time, and worked on one text at a time, so that beyond the input
-    a few rows of float64 are held at once, whatever T.
+    Rows are read one position at a time and processed one text at a time, so that beyond the input
+    only a few rows of float64 are held at once, for any T.
 
     Parameters
     ----------
     tokens : int array_like, shape (..., T)
     draft, target : array_like, shape (..., T, V), or iterator of T array_like, shape (..., V)
-        Distributions p and q of the token at each position given those before it, as they are after
-        temperature and filters. Leading axes broadcast to those of `tokens`.
+        Distributions p and q of the token at each position given those before it, after temperature
+        and filters. Leading axes broadcast to those of `tokens`.
     rule : Rule
-        Any; it need not be ordered.
+        Any rule; it need not be ordered.
     lengths : int array_like, shape (...), optional
-        Tokens of each text, from 1 to T, T if not given; rows after them are not looked at.
+        Tokens of each text, from 1 to T, T if not given; later rows are not read.
 
     Returns
     -------
@@ -109,8 +109,8 @@ def token_probabilities(
     Raises
     ------
     TypeError, ValueError
-        If there are no distributions of the draft, a row is no distribution, rows are missing, a
-        token lies outside the vocabulary, or the rule is none.
+        If the draft has no distributions, a row is not a distribution, rows are missing, a token
+        lies outside the vocabulary, or `rule` is not a Rule.
 
     Examples
     --------
@@ -154,24 +154,24 @@ def prefix_log_likelihood(
     probabilities : TokenProbabilities
     num_draft_tokens : int >= 0, or int array_like that broadcasts to (..., T)
         Drafted tokens per block k; an array gives that of a block which begins at each position,
-        known from the text before it.
+        which may depend on the text before it.
     max_new_tokens : int or None
-        N, which the decoder never passes: a block that begins after s tokens has
-        min(k, N - s - 1) drafts. None: the end is far away, and no block is shortened.
+        N, the longest text the decoder emits: a block that begins after s tokens has
+        min(k, N - s - 1) drafts. None: no block is shortened.
     verification : {"token", "block"}
         How a block's drafts are verified.
 
     Returns
     -------
     float64 array, shape (..., T)
-        Nats, falling; -inf from the first token that cannot be emitted. After the end of a text
-        shorter than T, that text's own.
+        Nats, non-increasing; -inf from the first token that cannot be emitted. After the end of a
+        text shorter than T the value stays.
 
     Raises
     ------
     TypeError, ValueError
-        If the number of drafts is not fixed, a text is longer than `max_new_tokens`, or blocks are
-        verified as a whole under a rule that is not ordered.
+        If the number of drafts is not fixed, a text is longer than `max_new_tokens`, or
+        `verification` is "block" and the rule is not ordered.
 
     References
     ----------
@@ -216,21 +216,21 @@ def text_log_likelihood(
 ) -> np.ndarray:
     """Exact log-probability of given texts under the lossy decoder.
 
-    It sums over all the ways in which the tokens may have been accepted, recovered or drawn after
-    a block. Of a text that ended by itself (with an end-of-sequence token or a stop string) or has
-    `max_new_tokens` tokens, it is the probability of the text; of any other, that the decoder's
-    text begins with it.
+    It sums over all ways in which the tokens may have been accepted, recovered or drawn after a
+    block. For a text that ended by itself (with an end-of-sequence token or a stop string) or has
+    `max_new_tokens` tokens, it is the probability of the text. For any other text it is the
+    probability that the decoder's text begins with it.
 
     Parameters
     ----------
     tokens : int array_like, shape (..., T)
     draft, target : array_like, shape (..., T, V), or iterator of T array_like, shape (..., V)
-        As for `token_probabilities`; iterators hold a row at a time.
+        As for `token_probabilities`; iterators need only one row in memory at a time.
     rule : Rule
-        Any; for verification by blocks one that is ordered.
+        Any rule; for block verification an ordered one.
     num_draft_tokens : int >= 0, or int array_like that broadcasts to (..., T)
     max_new_tokens : int or None
-        The decoder's, by which the last blocks are shortened; None where the end is far away.
+        The decoder's limit, which shortens the last blocks; None where no block is shortened.
     lengths : int array_like, shape (...), optional
         Tokens of each text, T if not given.
     verification : {"token", "block"}
@@ -297,11 +297,11 @@ def _lengths(lengths: Any, batch: tuple[int, ...], most: int) -> np.ndarray:
 
 
 def _rows(name: str, rows: Any, length: int) -> tuple[str, Iterator[Any]]:
-    """Rows by position."""
+    """The name of the argument, and its rows by position."""
     if rows is None:
         raise TypeError(
-            f"{name} must be distributions, got None: where the draft gives its tokens no "
-            "probabilities, texts have no likelihood"
+            f"{name} must be distributions, got None: a draft that gives its tokens no "
+            "probabilities leaves texts without a likelihood"
         )
     if isinstance(rows, Iterator):
         return name, rows
@@ -335,7 +335,7 @@ def _drafts(
     if drafts.dtype.kind not in "iu":
         raise TypeError(
             "num_draft_tokens must be fixed, an integer or one for each position (with an adaptive "
-            f"number a text has no likelihood, only its paths have), got {num_draft_tokens!r}"
+            f"number only paths have probabilities, not texts), got {num_draft_tokens!r}"
         )
     if drafts.size and drafts.min() < 0:
         raise ValueError(f"num_draft_tokens must be >= 0, got {num_draft_tokens!r}")

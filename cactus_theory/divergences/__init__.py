@@ -1,4 +1,4 @@
-"""The divergences a candidate may be budgeted in, each with its generator, forms and optimum.
+"""The divergences that a candidate's budget may use, each with its generator, forms and optimum.
 
 Knows nothing of rules or samplers. ``kl(p, q)`` is KL(p || q): the first distribution is the one
 that is drawn from, the second the one it is measured against. KL-like divergences are in nats; the

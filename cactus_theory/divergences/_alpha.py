@@ -38,8 +38,8 @@ class Alpha(Divergence):
 
     Renyi's divergence log(1 + alpha (alpha-1) D) / (alpha-1) is increasing in it, so a Renyi budget
     r is the budget expm1((alpha-1) r) / (alpha (alpha-1)) here. Finite at g = 1 for alpha > 0 (a
-    large enough budget gives g = 1), inf there for alpha <= 0. The optimum of the first four
-    members is theirs; near those alphas, the root's.
+    large enough budget gives g = 1), inf there for alpha <= 0. At the first four alphas the optimum
+    is that of the named divergence; close to them it is the root.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ class Alpha(Divergence):
 
     @property
     def torch_ready(self) -> bool:
-        """Whether it is a multiple of a divergence that is."""
+        """Whether it is a multiple of a divergence that is torch-ready."""
         member, _ = self._member()
         return member is not None and member.torch_ready
 
@@ -84,7 +84,7 @@ class Alpha(Divergence):
         return _term(p, q, gain, self.alpha)
 
     def optimum(self, target_prob: Any, delta: Any) -> Optimum:
-        """`Divergence.optimum`: the member's where there is one, else the root."""
+        """`Divergence.optimum`: that of the named divergence where there is one, else the root."""
         member, scale = self._member()
         if member is None:
             return self.root(target_prob, delta)
@@ -94,7 +94,7 @@ class Alpha(Divergence):
         return member.optimum(target_prob, np.minimum(scaled, _validate.LARGEST_BUDGET))
 
     def solve(self, target_prob: Any, delta: Any, *, xp: Any = np) -> tuple[Any, Any, Any]:
-        """g, 1 - g and (1 - g)/(1 - q); over a namespace ``xp`` where the member's optimum is."""
+        """g, 1 - g and (1 - g)/(1 - q); over ``xp`` where the named divergence allows it."""
         member, scale = self._member()
         if member is None:
             return super().solve(target_prob, delta, xp=xp)

@@ -1,6 +1,6 @@
 """What an f-divergence is, and the largest probability a budget of it allows.
 
-A divergence says one thing, the term q f(p/q); sums of terms, generators and optima follow.
+A divergence defines its term q f(p/q). Sums of terms, generators and optima follow.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from cactus_theory._chunks import by_chunks
 from cactus_theory.divergences import _root
 from cactus_theory.divergences._optimum import Optimum, ratio_and_gap
 
-_PIECE = 32768  # elements solved at once; with half as many, 1.25 times as slow was seen
+_PIECE = 32768  # elements solved at once; half as many were measured 1.25 times as slow
 
 
 class Divergence(ABC):
     r"""An f-divergence D(p || q) = sum_x q(x) f(p(x) / q(x)), f convex, f(1) = 0.
 
-    The generator is normalised to f'(1) = 0 as well (f'(1) multiplies sum p - sum q = 0), so that
-    f >= 0, every term of the sum is >= 0, and nothing cancels where the laws nearly agree. By
-    Theorem 2 the candidate that raises one token from q to h costs the divergence of two Bernoulli
-    laws, `binary(h, q)`, and `optimum` is the largest h it allows.
+    The generator is normalised to f'(1) = 0 as well (f'(1) multiplies sum p - sum q = 0), so that f
+    >= 0, every term of the sum is >= 0, and nothing cancels where the distributions nearly agree.
+    By Theorem 2 the candidate that raises one token from q to h costs the divergence of two
+    Bernoulli distributions, `binary(h, q)`, and `optimum` is the largest h it allows.
 
     Objects are immutable and hashable. Everything is float64 over numpy; `solve` runs over another
     namespace where the optimum has a formula that does.
@@ -50,11 +50,11 @@ class Divergence(ABC):
 
     @abstractmethod
     def _term(self, p: Any, q: Any, gain: Any) -> Any:
-        """q f(p/q), where gain = p - q may be known better than p and q say."""
+        """q f(p/q), where gain = p - q may be known more exactly than p and q."""
 
     @property
     def _slack(self) -> float:
-        """Relative error allowed to `_binary`; below 5 * 2**-52 was seen."""
+        """Relative error allowed to `_binary`; the largest error seen was below 5 * 2**-52."""
         return 12 * 2.0**-52
 
     @property
@@ -83,7 +83,7 @@ class Divergence(ABC):
         t = np.asarray(t, dtype=np.float64)
         if not (np.isfinite(t) & (t >= 0)).all():
             raise ValueError(f"t must be finite and >= 0, got {t!r}")
-        with np.errstate(over="ignore"):  # of a threshold far above any probability
+        with np.errstate(over="ignore"):  # t far above any ratio of probabilities
             return self._term(t, np.ones_like(t), t - 1)[()]
 
     def between(self, p: Any, q: Any) -> Any:
@@ -92,23 +92,23 @@ class Divergence(ABC):
         Parameters
         ----------
         p, q : array_like, shape (..., V)
-            Laws over the same vocabulary; leading axes broadcast.
+            Distributions over the same vocabulary; leading axes broadcast.
 
         Returns
         -------
         float64 array, shape (...)
-            Every term has full relative precision, also where the laws nearly agree.
+            Every term has full relative precision, also where the distributions nearly agree.
 
         Raises
         ------
         ValueError
-            If either is not a law, or the shapes do not fit.
+            If either is not a distribution, or the shapes do not broadcast.
         """
         p, q = np.broadcast_arrays(*_validate.law_pair(p=p, q=q))
         return self._term(p, q, p - q).sum(axis=-1)
 
     def binary(self, h: Any, q: Any) -> Any:
-        """q f(h/q) + (1-q) f((1-h)/(1-q)): the divergence of two Bernoulli laws.
+        """q f(h/q) + (1-q) f((1-h)/(1-q)): the divergence of two Bernoulli distributions.
 
         Parameters
         ----------
@@ -135,9 +135,9 @@ class Divergence(ABC):
     def optimum(self, target_prob: Any, delta: Any) -> Optimum:
         """The largest g in [q, 1] with binary(g, q) <= delta, rounded to keep the budget.
 
-        g = 1 where even that is within the budget, g = q where delta = 0, and g = q for q in
-        {0, 1}: the target's support is never left, although a divergence that stays finite
-        there would pay for it.
+        g = 1 where even that is within the budget, g = q where delta = 0, and g = q for q in {0,
+        1}. The target's support is never left, although a divergence that stays finite there would
+        allow it.
 
         Parameters
         ----------
@@ -156,8 +156,8 @@ class Divergence(ABC):
         ValueError
             If a probability lies outside [0, 1], or a budget outside [0, 1e100].
         RuntimeError
-            If no root is found, which a divergence of your own may bring about: one that is not
-            convex, or not a number.
+            If no root is found. A divergence of your own may cause this, if it is not convex or
+            returns nan.
 
         References
         ----------
@@ -166,7 +166,7 @@ class Divergence(ABC):
         return self.root(target_prob, delta)
 
     def root(self, target_prob: Any, delta: Any) -> Optimum:
-        """`optimum` by a bracketed root, whether or not there is a closed form.
+        """`optimum` by a bracketed root, even where there is a closed form.
 
         The root is that of a budget a few ulp below delta, by more than the error of evaluating
         the divergence, so that the lower end of its bracket keeps the budget. As the divergence is
@@ -226,7 +226,7 @@ class Divergence(ABC):
 
 
 def arguments(target_prob: Any, delta: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Probabilities and budgets of one shape, or an error."""
+    """Check probabilities and budgets, and broadcast them to one shape."""
     q, delta = np.broadcast_arrays(
         _validate.probabilities("target_prob", target_prob), _validate.budgets("delta", delta)
     )

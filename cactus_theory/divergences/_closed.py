@@ -16,7 +16,7 @@ from cactus_theory.divergences._base import Divergence, arguments
 from cactus_theory.divergences._compensated import compensated_sum, two_product
 from cactus_theory.divergences._optimum import Optimum, Status, ratio_and_gap
 
-_ULPS = 8  # by which a closed form is rounded to the safe side; a few roundings make it
+_ULPS = 8  # by which a closed form is rounded to the safe side; it takes only a few roundings
 
 
 class ClosedForm(Divergence):

@@ -8,7 +8,7 @@ _SPLITTER = 2.0**27 + 1
 
 
 def compensated_sum(*terms: Any) -> Any:
-    """Their sum as if in three times the precision, whatever cancels (Ogita, Rump and Oishi)."""
+    """Their sum as if in three times the precision, despite cancellation (Ogita, Rump, Oishi)."""
     parts = list(terms)
     for _ in range(2):
         for i in range(1, len(parts)):
@@ -17,7 +17,7 @@ def compensated_sum(*terms: Any) -> Any:
 
 
 def two_product(a: Any, b: Any) -> tuple[Any, Any]:
-    """a * b rounded, and what the rounding took (Dekker)."""
+    """a * b rounded, and its rounding error (Dekker)."""
     product = a * b
     t = _SPLITTER * a
     a_high = t - (t - a)
@@ -28,7 +28,7 @@ def two_product(a: Any, b: Any) -> tuple[Any, Any]:
 
 
 def two_sum(a: Any, b: Any) -> tuple[Any, Any]:
-    """a + b rounded, and what the rounding took (Knuth)."""
+    """a + b rounded, and its rounding error (Knuth)."""
     total = a + b
     c = total - a
     return total, (a - (total - c)) + (b - c)

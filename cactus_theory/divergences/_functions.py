@@ -1,7 +1,7 @@
-"""Divergences between laws, in nats, accurate also where the two laws nearly agree.
+"""Divergences between distributions, in nats, accurate also where the two nearly agree.
 
-Knows nothing of rules or samplers. ``kl(p, q)`` is KL(p || q): the first law is the one that is
-drawn from, the second the one it is measured against.
+Knows nothing of rules or samplers. ``kl(p, q)`` is KL(p || q): the first distribution is the one
+that is drawn from, the second the one it is measured against.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ def kl(p: Any, q: Any) -> Any:
     r"""Kullback-Leibler divergence KL(p || q) = sum_x p(x) log(p(x) / q(x)).
 
     It is summed as sum_x q(x) [(1+t) log(1+t) - t] with t = p(x)/q(x) - 1: every term is >= 0 and
-    has full relative precision, so nearly equal laws give a small number and not rounding noise.
+    has full relative precision, so nearly equal distributions give a small number and not rounding
+    noise.
 
     Parameters
     ----------
     p, q : array_like, shape (..., V)
-        Laws over the same vocabulary; leading axes broadcast.
+        Distributions over the same vocabulary; leading axes broadcast.
 
     Returns
     -------
@@ -33,7 +34,7 @@ def kl(p: Any, q: Any) -> Any:
     Raises
     ------
     ValueError
-        If either is not a law, or the shapes do not fit.
+        If either is not a distribution, or the shapes do not broadcast.
 
     Examples
     --------
@@ -50,7 +51,7 @@ def total_variation(p: Any, q: Any) -> Any:
     Parameters
     ----------
     p, q : array_like, shape (..., V)
-        Laws over the same vocabulary; leading axes broadcast.
+        Distributions over the same vocabulary; leading axes broadcast.
 
     Returns
     -------
@@ -59,7 +60,7 @@ def total_variation(p: Any, q: Any) -> Any:
     Raises
     ------
     ValueError
-        If either is not a law, or the shapes do not fit.
+        If either is not a distribution, or the shapes do not broadcast.
 
     Examples
     --------
@@ -71,10 +72,10 @@ def total_variation(p: Any, q: Any) -> Any:
 
 
 def binary_kl(h: Any, q: Any) -> Any:
-    """KL between two Bernoulli laws: h log(h/q) + (1-h) log((1-h)/(1-q)).
+    """KL between two Bernoulli distributions: h log(h/q) + (1-h) log((1-h)/(1-q)).
 
-    By Theorem 2 this is the divergence of every candidate law from the target: raising one token
-    from q to h and shrinking the rest in proportion costs exactly this much.
+    By Theorem 2 this is the divergence of every candidate distribution from the target: raising one
+    token from q to h and shrinking the rest in proportion costs exactly this much.
 
     Parameters
     ----------

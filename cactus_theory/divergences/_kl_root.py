@@ -24,8 +24,9 @@ _SERIES = tuple(1 / (2 * k + 3) for k in range(10))
 def kl_root(target_prob: Any, delta: Any, *, deficit: Any = None, xp: Any) -> tuple[Any, Any, Any]:
     """Return g, 1 - g and (1 - g)/(1 - q).
 
-    `deficit` is -log(q) - delta, what g = 1 would overspend. Where it nearly cancels, a caller who
-    wants 1 - g to the last digits must say it more exactly than float64 subtraction can.
+    `deficit` is -log(q) - delta, the amount by which g = 1 would exceed the budget. Where it nearly
+    cancels, a caller who wants 1 - g to the last digits must pass it more exactly than float64
+    subtraction can.
     """
     if xp is np:
         given = () if deficit is None else (deficit,)

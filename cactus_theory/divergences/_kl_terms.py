@@ -1,6 +1,6 @@
-"""The terms of a KL divergence from what is gained, accurate also where two laws nearly agree.
+"""The terms of a KL divergence from the gain p - q, accurate also where p and q nearly agree.
 
-Knows neither laws nor rules: everything is elementwise.
+Knows neither distributions nor rules: everything is elementwise.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def kl_term(q: Any, gain: Any, *, xp: Any = np) -> Any:
 
 
 def kl_term_of(p: Any, q: Any, gain: Any) -> Any:
-    """p log(p/q) - gain, with gain = p - q, which does not say what p is where p is far below q.
+    """p log(p/q) - gain, with gain = p - q, which does not determine p where p is far below q.
 
     Over numpy only, and in fewer passes than `kl_term` of another namespace.
     """
@@ -45,7 +45,7 @@ def _kl_terms_of_gain(q: np.ndarray, gain: np.ndarray) -> tuple[np.ndarray]:
 
 
 def _kl_terms(p: np.ndarray, q: np.ndarray, gain: np.ndarray) -> tuple[np.ndarray]:
-    with np.errstate(all="ignore"):  # what is not finite is replaced, or is inf
+    with np.errstate(all="ignore"):  # non-finite results are replaced, or are truly inf
         t = gain / q
         terms = p * np.log1p(t) - gain
         near = np.flatnonzero(np.abs(t) < _CLOSE)

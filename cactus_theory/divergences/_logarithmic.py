@@ -43,7 +43,7 @@ class KL(Divergence):
         return kl_term_of(p, q, gain)
 
     def _overspent(self, rest: Any, q: Any, room: Any, delta: Any) -> Any:
-        """From what g = 1 would overspend, -log(q) - delta, less what `rest` saves.
+        """The excess of g = 1 over the budget, -log(q) - delta, less what `rest` saves.
 
         That is precise to the last digits of `rest`, where the divergence itself is not. It is
         raised by more than the error of -log(q), and of an evaluation.

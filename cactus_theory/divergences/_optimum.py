@@ -1,4 +1,4 @@
-"""What the answer to "how far may this token be raised?" holds.
+"""The record that answers "how far may this token be raised?".
 
 Knows no divergence and solves no equation.
 """
@@ -24,7 +24,7 @@ class Status(IntEnum):
     ['LIMIT', 'ROOT', 'LIMIT']
     """
 
-    LIMIT = 0  # g = 1 is within the budget; or g = q, as q is 0 or 1, or no float is to be gained
+    LIMIT = 0  # g = 1 is within the budget; or g = q: q is 0 or 1, or the gain is below every float
     CLOSED_FORM = 1
     ROOT = 2  # of the divergence less the budget, by scipy.optimize.elementwise.find_root
 

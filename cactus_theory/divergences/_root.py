@@ -1,7 +1,7 @@
 """The root of `divergence = budget`, bracketed and found by `scipy.optimize.elementwise.find_root`.
 
-Knows no divergence: it is given the cost of a gain, and what is overspent near certainty. In order:
-the limit cases; a bracket, from the convexity of the cost; the root; the side that keeps the
+Knows no divergence: it is given the cost of a gain, and the excess over the budget near g = 1. In
+order: the limit cases; a bracket, from the convexity of the cost; the root; the side that keeps the
 budget. The unknown is the gain g - q below the half-way point (1 + q)/2 and the complement 1 - g
 above it, so that both have full relative precision however small they are.
 """
@@ -19,7 +19,7 @@ from cactus_theory.divergences._optimum import Status
 _TOLERANCES = {"xatol": 2e-323, "xrtol": 2.0**-51, "fatol": 0.0, "frtol": 0.0}
 _MOST = 2200  # iterations: each at least halves the bracket, and [5e-324, 1] has 1074 + 53 halvings
 _LEAST = 5e-324  # the smallest float
-_NOTHING = 2.0**-100  # a gain below it, relative to q and to 1 - q, is that of the second order
+_NOTHING = 2.0**-100  # a gain below it, relative to q and to 1 - q, equals the second-order gain
 _FAINT, _LOUD = 2.0**-500, 2.0**600  # budgets below the first are solved at this scale
 _MARGIN = 2.0**-40  # by which a bracket is wider than its derivation, for rounding
 
@@ -38,7 +38,7 @@ def solve(
 
     Every end of a bracket is on its side of the budget as evaluated. The budget that is solved for
     is lower than delta by `slack`, more than the relative error of an evaluation, so that the end
-    below it keeps the budget in truth; and as the cost is convex in the gain and 0 without one, a
+    below it truly keeps the budget. Because the cost is convex in the gain and 0 without one, a
     gain larger by 2 slack than the end above it exceeds the budget.
 
     Parameters
@@ -53,7 +53,7 @@ def solve(
     curvature : float or None
         f''(1), for a first guess.
     name : str
-        Of the divergence, for the error.
+        Name of the divergence, for the error message.
 
     Raises
     ------
@@ -65,7 +65,7 @@ def solve(
     status = np.full(q.shape, Status.LIMIT, dtype=np.int8)
     with np.errstate(all="ignore"):  # a cost may be inf
         still = (q <= 0) | (q >= 1) | (delta <= 0)
-        if curvature is not None:  # gains of no float, whose squares would underflow
+        if curvature is not None:  # gains below every float, whose squares would underflow
             reach = 2 / curvature * delta
             faint = np.sqrt(reach * complement) <= _NOTHING * np.sqrt(q)
             faint &= np.sqrt(reach * q) <= _NOTHING * np.sqrt(complement)
@@ -106,7 +106,7 @@ def _by_gain(
     if curvature is not None:
         guess = np.sqrt(2 / curvature * budget * room) * np.sqrt(q_)
         guess = np.minimum(np.maximum(guess, least), half)
-    # The cost is convex, so that it is at most in proportion up to a gain and at least beyond it.
+    # The cost is convex, so it is at most proportional below a known gain and at least so above it.
     other = guess * (budget / cost(guess, q_, room_))
     margin = _MARGIN + 4 * slack
     low = np.maximum(np.minimum(guess, other), least) * (1 - margin)

@@ -1,4 +1,4 @@
-"""What an acceptance rule is, and its two kinds: by candidate law, and by one recovery for all."""
+"""What an acceptance rule is, and its two kinds: with candidates, and with one shared recovery."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from cactus_theory.rules._facts import Facts
 class Rule(ABC):
     """When a drafted token is kept, and what is drawn where it is not.
 
-    Token n, drawn from the draft law p, is kept when u * p(n) < m(n), strictly, with u uniform on
-    [0, 1) and m = `accepted_mass` <= p; otherwise a token is drawn from `recovery_weights`,
-    normalised. The law emitted is m + sum over n of (p(n) - m(n)) r_n.
+    Token n, drawn from the draft distribution p, is kept when u * p(n) < m(n), strictly, with u
+    uniform on [0, 1) and m = `accepted_mass` <= p; otherwise a token is drawn from
+    `recovery_weights`, normalised. The distribution emitted is m + sum over n of (p(n) - m(n)) r_n.
 
     Objects are immutable and hashable. Methods are formulas over a namespace ``xp`` (numpy, or
     torch with float64 tensors), so theory and decoder evaluate the same definition. Every rule
@@ -24,14 +24,15 @@ class Rule(ABC):
     Attributes
     ----------
     facts : Facts
-        Of a rule of this package: its row in the table of rules. A rule of your own needs none.
+        The row of the table of rules, for rules of this package. A rule of your own needs none.
     torch_ready : bool
         Whether every method that takes ``xp`` accepts ``xp=torch`` and float64 tensors.
     ordered : bool
         Whether, for all p and q, the distribution emitted lies between them everywhere and a token
-        is kept with the mass min(p, out), the most that emitting `out` allows: where p > q,
-        q <= out = m <= p; elsewhere p = m <= out <= q. Such a rule is lossless sampling of its own
-        emitted distribution. False unless said: whoever sets it vouches for it.
+        is kept with the mass min(p, out), the most that emitting `out` allows: where p > q, q <=
+        out = m <= p; elsewhere p = m <= out <= q. Such a rule is lossless sampling of its own
+        emitted distribution. False by default. It is not checked: a class that sets it must satisfy
+        this.
 
     Examples
     --------
@@ -52,30 +53,30 @@ class Rule(ABC):
     def torch_ready(self) -> bool:
         """Whether the methods that take ``xp`` run with ``xp=torch`` on float64 tensors.
 
-        False here, as `emitted` is evaluated by its definition, over numpy. A `CandidateRule` and
-        a `SharedRecoveryRule` are ready unless they say otherwise: in a rule of your own whose
-        formulas call numpy by name, write ``torch_ready = False`` in the class. A rule that claims
-        more than it can do raises its own error where it is evaluated.
+        False here, because `emitted` is evaluated by its definition, over numpy. A `CandidateRule`
+        and a `SharedRecoveryRule` are ready by default. If the formulas of your own rule call numpy
+        by name, set ``torch_ready = False`` in its class. A rule that wrongly sets it to True
+        raises its own error when it is evaluated.
         """
         return False
 
     @abstractmethod
     def accepted_mass(self, draft: Any, target: Any, *, xp: Any = np) -> Any:
-        """m(x) = p(x) * (chance that x passes once drafted), for laws of shape (..., V)."""
+        """m(x) = p(x) * (chance that x passes once drafted), of shape (..., V)."""
 
     @abstractmethod
     def recovery_weights(self, token: int, draft: Any, target: Any) -> Any:
-        """Unnormalised law, shape (V,), of what is drawn after `token` was rejected."""
+        """Unnormalised distribution, shape (V,), of what is drawn after `token` was rejected."""
 
     def threshold(self, token: int, draft: Any, target: Any) -> Any:
-        """What u * p(token) must stay below: m(token), or more where that changes nothing."""
+        """What u * p(token) must stay below: m(token), or a larger number with the same effect."""
         return self.accepted_mass(draft, target)[token]
 
     def emitted(self, kept: Any, draft: Any, target: Any, *, xp: Any = np) -> Any:
-        """Law emitted where the mass `kept` was accepted; here by the definition, O(V^2).
+        """Distribution emitted where the mass `kept` was accepted; here by the definition, O(V^2).
 
-        Where recovery weights are empty by rounding (p = q but for the last bits), the target's
-        law speaks.
+        Where recovery weights are empty by rounding (p = q up to the last bits), the target's
+        distribution is used.
         """
         law = np.array(kept, dtype=np.float64)
         lost = np.asarray(draft - kept)
@@ -87,7 +88,7 @@ class Rule(ABC):
         return law
 
     def accepted_and_emitted(self, draft: Any, target: Any, *, xp: Any = np) -> tuple[Any, Any]:
-        """`accepted_mass`, and the law `emitted` with it; for rules that find both at once."""
+        """`accepted_mass` and `emitted` together, for rules that compute both at once."""
         kept = self.accepted_mass(draft, target, xp=xp)
         return kept, self.emitted(kept, draft, target, xp=xp)
 
@@ -95,10 +96,10 @@ class Rule(ABC):
 class CandidateRule(Rule):
     """A rule that boosts the drafted token and shrinks all others in proportion.
 
-    For a drafted token of target probability q the candidate law h has h(token) = g =
-    ``boost(q)`` and h(x) = ``shrink(q)`` * target(x) elsewhere, shrink = (1-g)/(1-q). The token
-    is kept when u * p < g; otherwise a token is recovered from [h - p]_+. Such a rule reads one
-    number of the target to accept, and its emitted law is ordered: between q and p everywhere.
+    For a drafted token of target probability q the candidate distribution h has h(token) = g =
+    ``boost(q)`` and h(x) = ``shrink(q)`` * target(x) elsewhere, shrink = (1-g)/(1-q). The token is
+    kept when u * p < g; otherwise a token is recovered from [h - p]_+. Such a rule reads one number
+    of the target to accept, and its emitted distribution is ordered: between q and p everywhere.
 
     Examples
     --------
@@ -121,9 +122,9 @@ class CandidateRule(Rule):
 
     @property
     def chi_square_floor(self) -> float:
-        """A c for which g >= min(q + sqrt(c q (1-q)), 1) at every q > 0; 0 promises nothing.
+        """A c for which g >= min(q + sqrt(c q (1-q)), 1) at every q > 0; 0 always holds.
 
-        A token with p < q + sqrt(c q (1-q)) is then kept for certain, without a look at g.
+        A token with p < q + sqrt(c q (1-q)) is then kept for certain, without evaluating g.
         """
         return 0.0
 
@@ -131,8 +132,8 @@ class CandidateRule(Rule):
     def torch_ready(self) -> bool:
         """True: `boost` and `shrink`, and what follows from them, are formulas over ``xp``.
 
-        But for `emitted`, by definition over numpy; `cactus_theory.emitted` has a formula for it.
-        """
+        `emitted` is the exception: it follows the definition, over numpy. A formula for it is in
+        `cactus_theory.emitted`."""
         return True
 
     @abstractmethod
@@ -162,7 +163,7 @@ class CandidateRule(Rule):
 
 
 class SharedRecoveryRule(Rule):
-    """A rule that recovers from one law, whichever token was rejected.
+    """A rule that recovers from one distribution, whichever token was rejected.
 
     Examples
     --------
@@ -183,13 +184,13 @@ class SharedRecoveryRule(Rule):
 
     @abstractmethod
     def shared_weights(self, draft: Any, target: Any, *, xp: Any = np) -> Any:
-        """Unnormalised recovery law for laws of shape (..., V); read only where mass is lost."""
+        """Unnormalised recovery distribution, shape (..., V); read only where mass is lost."""
 
     def recovery_weights(self, token: int, draft: Any, target: Any) -> Any:
         return self.shared_weights(draft, target)
 
     def emitted(self, kept: Any, draft: Any, target: Any, *, xp: Any = np) -> Any:
-        """The lost mass is spread by the one recovery law."""
+        """The lost mass is distributed by the one recovery distribution."""
         weights = self.shared_weights(draft, target, xp=xp)
         total = weights.sum(axis=-1, keepdims=True)
         share = xp.where(total > 0, weights, target) / xp.where(total > 0, total, 1.0)

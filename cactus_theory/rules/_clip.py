@@ -1,7 +1,7 @@
-"""The largest level a for which the law clip(p, b q, a q) keeps a budget of divergence from q.
+"""The largest level a for which clip(p, b q, a q) keeps a budget of divergence from q.
 
-Knows nothing of rules. The tokens are counted by cells of t = p/q in one pass; only those of the
-few cells that must then hold the two levels are sorted, and solved for exactly.
+Knows nothing of rules. The tokens are counted by cells of t = p/q in one pass; only the tokens of
+the few cells that must contain the two levels are sorted, and the levels are solved for exactly.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _MARGIN = 1e-15  # of the logarithm of a level
 SCALE = 2.0**-64  # of levels and of t, which reach 2**1074: a probability over the smallest float
 _LARGEST = 2.0**1023  # scaled level
 # The edges of cells are 0, sixteen to each power of two from 2**-32 to 2**32 (scaled), and the
-# largest level. The shift leaves a float64 its exponent and four bits more, which number the
-# middle ones.
+# largest level. The shift leaves a float64's exponent and four more bits, which number the middle
+# ones.
 _SHIFT = 48
 _LOWEST, _HIGHEST = (
     int(np.float64(x * SCALE).view(np.int64)) >> _SHIFT for x in (2.0**-32, 2.0**32)
@@ -35,8 +35,9 @@ def levels(
 ) -> tuple[float, float]:
     """The largest a, and its b, for which clip(p, b q, a q) costs at most `epsilon`.
 
-    b <= 1 <= a is where what is gained, sum [b q - p]_+, equals what is lost, sum [p - a q]_+. a is
-    rounded down. Both are given times `SCALE`: where q is the smallest float, a itself is no float.
+    b <= 1 <= a are such that the mass gained, sum [b q - p]_+, equals the mass lost, sum [p - a
+    q]_+. a is rounded down. Both are given times `SCALE`: where q is the smallest float, a itself
+    overflows.
 
     Parameters
     ----------
@@ -44,7 +45,7 @@ def levels(
     epsilon : float
         Budget in its units.
     draft, target : float64 array, shape (V,)
-        Laws p and q.
+        Distributions p and q.
 
     Returns
     -------
@@ -59,7 +60,7 @@ def levels(
     [1.25, 0.75]
     """
     apart = np.flatnonzero(draft != target)
-    if apart.size < draft.size / 2:  # as of laws that are cut: the others are of no account
+    if apart.size < draft.size / 2:  # as after top-k or top-p: the others do not matter
         draft, target = draft[apart], target[apart]
     cell, counts = _by_cell(divergence, draft, target)
     if counts[1].sum() <= epsilon:
@@ -67,7 +68,7 @@ def levels(
     over = _Side(divergence, -_EDGES[_ONE:][::-1], counts[:, :_ONE:-1])
     under = _Side(divergence, _EDGES[: _ONE + 1], counts[:, : _ONE + 1])
     (first, last), (lowest, highest) = _bracket(over, under, epsilon)
-    above, below = _EDGES.size - last, _EDGES.size - first  # cells of t fall where keys rise
+    above, below = _EDGES.size - last, _EDGES.size - first  # cells of t fall as keys rise
     inside = np.flatnonzero((cell >= above) & (cell < below))
     over = over.refined(first, last, draft[inside], target[inside])
     inside = np.flatnonzero((cell > lowest) & (cell <= highest))
@@ -76,7 +77,7 @@ def levels(
 
 
 def times(level: Any, mass: Any) -> Any:
-    """The unscaled level times q, where the level is no float, or its product with q none."""
+    """The unscaled level times q, even where the level or the product with q is not a float."""
     with np.errstate(over="ignore"):
         low = level < 1
         return np.where(low, level / SCALE, level) * mass / np.where(low, 1.0, SCALE)
@@ -88,7 +89,7 @@ def _by_cell(
     """The cell of each token; and mass, divergence and scaled |p - e q| of the tokens of each cell.
 
     Cell i has scaled t from edge i - 1 to edge i, and e is the one nearer 1. The first cell is
-    empty; the last has the tokens out of reach of any level, and those with p = q = 0.
+    empty; the last has the tokens that no level reaches, and those with p = q = 0.
     """
     cell = np.empty(draft.size, dtype=np.int16)
     counts = np.zeros((3, _EDGES.size + 1))
@@ -139,7 +140,7 @@ def _solve(over: _Side, under: _Side, epsilon: float) -> tuple[float, float]:
         return pair(high)
     if excess(low) >= 0:
         return pair(low)
-    # Bounded, as it may be inf or so steep that secants come no nearer.
+    # Bounded, because it may be inf or so steep that secants make no progress.
     level: Any = brentq(lambda x: min(excess(x), epsilon), low, high, xtol=_MARGIN)
     step = _MARGIN
     while excess(level) > 0 and level > low:

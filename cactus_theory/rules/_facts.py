@@ -1,7 +1,8 @@
-"""What is said of a rule in the table of rules; the tests hold every entry to the rule's behaviour.
+"""The entries of the table of rules; tests compare each with the rule's behaviour.
 
-Knows no formula. Letters: p draft law, q target law, at the drafted token n or as a whole; g what
-the candidate law h grants the drafted token; D a divergence; `out` the emitted law.
+Knows no formula. Letters: p is the draft's and q the target's distribution, at the drafted token n
+or as a whole; g is the probability that the candidate h grants the drafted token; D is a
+divergence; `out` is the emitted distribution.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ class Facts:
     accepts : str
         The chance that the drafted token n is kept.
     recovers : str
-        What is drawn after n was rejected, not normalised.
+        The weights drawn from after n was rejected, not normalised.
     emits : str
-        The emitted law.
+        The emitted distribution.
     guarantees : str
-        What is bounded, of the candidate h or of the emitted law `out`.
+        What is bounded for the candidate h or for the emitted distribution `out`.
     reads : str
-        What of the target's law decides whether n is kept.
+        The part of the target's distribution that decides whether n is kept.
     source : str
         Where the rule comes from.
 

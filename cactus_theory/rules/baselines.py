@@ -1,6 +1,7 @@
 """Rules in use elsewhere, for comparison: lenience, mixture, typical acceptance, top-k.
 
-None of them has a budget of divergence, though lenience bounds one; what each emits is exact.
+None of them has a divergence budget, though lenience bounds a divergence. What each emits is
+computed exactly.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Lenience(SharedRecoveryRule):
     Raises
     ------
     TypeError, ValueError
-        If it is not.
+        If the parameter is outside its range.
 
     References
     ----------
@@ -66,7 +67,7 @@ class Lenience(SharedRecoveryRule):
 
 @dataclass(frozen=True)
 class Mixture(SharedRecoveryRule):
-    """Speculative sampling towards h = w q + (1 - w) p, which is the law emitted.
+    """Speculative sampling towards h = w q + (1 - w) p, which is also the emitted distribution.
 
     Parameters
     ----------
@@ -76,7 +77,7 @@ class Mixture(SharedRecoveryRule):
     Raises
     ------
     TypeError, ValueError
-        If it is not.
+        If the parameter is outside its range.
 
     Examples
     --------
@@ -110,9 +111,9 @@ class Mixture(SharedRecoveryRule):
 class TypicalAcceptance(SharedRecoveryRule):
     """Keep any token with q(n) > min(epsilon, alpha e^{-H(q)}); else emit the target's argmax.
 
-    The test ignores the draft's law. As an optimisation it bounds a cross-entropy, which is
-    linear in h, so its optimum is a one-hot law (Proposition 4): the entropy term rewards
-    collapse. The first of equal maxima is emitted.
+    The test ignores the draft's distribution. As an optimisation it bounds a cross-entropy, which
+    is linear in h, so its optimum is a one-hot distribution (Proposition 4): the entropy term
+    rewards collapse. The first of equal maxima is emitted.
 
     Parameters
     ----------
@@ -124,7 +125,7 @@ class TypicalAcceptance(SharedRecoveryRule):
     Raises
     ------
     TypeError, ValueError
-        If they are not.
+        If a parameter is outside its range.
 
     References
     ----------
@@ -170,7 +171,7 @@ class TypicalAcceptance(SharedRecoveryRule):
 class TopKAcceptance(SharedRecoveryRule):
     """Keep any token among the target's k most probable; recover from [1{top k} - p]_+.
 
-    Ties of the k-th are kept too; a token of target probability 0 never is.
+    Ties of the k-th are kept too; a token of target probability 0 never is kept.
 
     Parameters
     ----------
@@ -180,7 +181,7 @@ class TopKAcceptance(SharedRecoveryRule):
     Raises
     ------
     TypeError, ValueError
-        If it is not.
+        If the parameter is outside its range.
 
     Examples
     --------
@@ -192,7 +193,7 @@ class TopKAcceptance(SharedRecoveryRule):
         accepts="1 if q > 0 is among the k largest, else 0",
         recovers="[1{among} - p]_+",
         emits="p or more where accepted, 0 elsewhere",
-        guarantees="only accepted tokens are emitted; of a divergence, none",
+        guarantees="only accepted tokens are emitted; no divergence is bounded",
         reads="the rank of q(n)",
         source="for comparison",
     )

@@ -26,7 +26,7 @@ class Cactus(CandidateRule):
 
     Uncapped, the candidate has chi-square divergence from the target of exactly 2 delta, and a KL
     of at most log(1 + 2 delta), which exceeds delta when delta < 1.2564. Where g <= 1/2, its KL
-    is at most delta (Corollary 6). None of this bounds the law that is emitted.
+    is at most delta (Corollary 6). None of this bounds the distribution that is emitted.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class Cactus(CandidateRule):
         accepts="min(1, g/p), g = min(q + sqrt(2 delta q (1-q)), 1)",
         recovers="[h - p]_+",
         emits="min(p, g) where p > q, between p and q elsewhere",
-        guarantees="chi2(h||q) <= 2 delta, KL(h||q) <= log(1 + 2 delta); by delta, nothing of out",
+        guarantees="chi2(h||q) <= 2 delta, KL(h||q) <= log(1 + 2 delta); delta does not bound out",
         reads="q(n)",
         source="Hao and Mou 2026, Corollary 5",
     )
@@ -70,7 +70,7 @@ class Cactus(CandidateRule):
         return 2 * self.delta
 
     def boost(self, target_prob: Any, *, xp: Any = np) -> Any:
-        # A law may say 1 and a rounding error, which no square root should see.
+        # A probability may exceed 1 by rounding, which would make the square root nan.
         return second_order_boost(xp.clip(target_prob, 0.0, 1.0), self.delta, xp=xp)
 
     def shrink(self, target_prob: Any, *, xp: Any = np) -> Any:
@@ -88,7 +88,7 @@ class CactusExact(CandidateRule):
     With KL, on improbable tokens it is far more generous than the second-order rule: about
     delta / log(1/q) against sqrt(2 delta q). It runs over any namespace for KL, total variation,
     chi-square and squared Hellinger; for a divergence whose optimum is a root, over numpy only.
-    The budget is one candidate's, and does not bound the law that is emitted.
+    The budget is one candidate's, and does not bound the distribution that is emitted.
 
     Parameters
     ----------
@@ -101,8 +101,8 @@ class CactusExact(CandidateRule):
     Raises
     ------
     TypeError, ValueError
-        If delta is not a finite number >= 0, or `divergence` is not one; from the methods, a
-        TypeError where ``xp`` is not numpy and the divergence needs it.
+        If delta is not a finite number >= 0, or `divergence` is not a Divergence. The methods raise
+        a TypeError where ``xp`` is not numpy and the divergence needs numpy.
 
     See Also
     --------
@@ -125,7 +125,7 @@ class CactusExact(CandidateRule):
         accepts="min(1, g/p), g the largest with D(h||q) <= delta",
         recovers="[h - p]_+",
         emits="min(p, g) where p > q, between p and q elsewhere",
-        guarantees="D(h||q) <= delta; by delta, nothing of out",
+        guarantees="D(h||q) <= delta; delta does not bound out",
         reads="q(n)",
         source="Hao and Mou 2026, Theorem 2",
     )
@@ -143,7 +143,7 @@ class CactusExact(CandidateRule):
 
     @property
     def chi_square_floor(self) -> float:
-        """For KL that of `CactusSafe`, whose candidate is within the budget."""
+        """For KL the floor of `CactusSafe`, whose candidate is within the budget."""
         return math.expm1(min(self.delta, _BEYOND)) * _DOWN if self.divergence == _KL else 0.0
 
     @property
@@ -158,12 +158,12 @@ class CactusExact(CandidateRule):
         return self.divergence.solve(target_prob, self.delta, xp=xp)[2]
 
     def accepted_mass(self, draft_prob: Any, target_prob: Any, *, xp: Any = np) -> Any:
-        if xp is not np:  # without asking how many roots there are to find
+        if xp is not np:  # every root is computed, whether it is needed or not
             return super().accepted_mass(draft_prob, target_prob, xp=xp)
         if self.divergence != _KL:
             return self._mass_by_cost(*np.broadcast_arrays(draft_prob, target_prob))
-        # A token of p (p - q) <= delta q has p log(p/q) <= delta, and is within the budget as it
-        # stands (its KL is less still): on a whole vocabulary that leaves few roots to find.
+        # A token of p (p - q) <= delta q has p log(p/q) <= delta, and is within the budget at g = p
+        # (its KL is smaller still). In a whole vocabulary few roots remain to be found.
         draft_prob, target_prob = np.asarray(draft_prob), np.asarray(target_prob)
         room = (1 - 1e-9) * self.delta * target_prob  # a margin for rounding
         needed = (draft_prob * (draft_prob - target_prob) >= room) & (draft_prob > target_prob)
@@ -191,17 +191,18 @@ class CactusSafe(CandidateRule):
 
     Uncapped, the candidate has chi-square divergence e^delta - 1 from the target, and KL is at most
     log(1 + chi-square): its KL never exceeds delta, for any q, with equality at q = e^-delta, where
-    the cap g = 1 begins. For small budgets g moves less than the second-order rule, by a factor
-    sqrt(2). The budget is one candidate's, and does not bound the law that is emitted.
+    the cap g = 1 begins. For small budgets g moves less than under the second-order rule, by a
+    factor sqrt(2). The budget is one candidate's, and does not bound the distribution that is
+    emitted.
 
-    The gain is rounded down (by 2**-50 of itself), and g = 1 given only where that is within the
-    budget, so that the candidate of the float g keeps its budget as well.
+    The gain is rounded down (by 2**-50 of itself), and g = 1 is given only where that is within the
+    budget. So the candidate of the float g keeps its budget as well.
 
     Parameters
     ----------
     delta : float
-        Budget of one candidate, in nats; 0 is plain speculative sampling. More than 660 is
-        taken for 660.
+        Budget of one candidate, in nats; 0 is plain speculative sampling. More than 660 is treated
+        as 660.
 
     Raises
     ------
@@ -218,7 +219,7 @@ class CactusSafe(CandidateRule):
         accepts="min(1, g/p), g = min(q + sqrt((e^delta - 1) q (1-q)), 1)",
         recovers="[h - p]_+",
         emits="min(p, g) where p > q, between p and q elsewhere",
-        guarantees="KL(h||q) <= delta; by delta, nothing of out",
+        guarantees="KL(h||q) <= delta; delta does not bound out",
         reads="q(n)",
         source="not in the paper",
     )

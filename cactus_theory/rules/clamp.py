@@ -1,8 +1,8 @@
-"""Rules that spread what they lose by one level b for all: the clamp, and Cactus so recovered.
+"""Rules that recover with one level b for all tokens: the clamp, and Cactus with such recovery.
 
-Both need the whole target law, sorted by t = p/q; so they are solved with numpy. A clamp has the
-largest acceptance of all rules that emit laws of no larger divergence, whatever strictly convex
-divergence that is; one level is the cheapest way to recover a given mass.
+Both need the whole target distribution, sorted by t = p/q; so they are solved with numpy. A clamp
+has the largest acceptance of all rules that emit distributions of no larger divergence, for every
+strictly convex divergence. One level is the way to recover a given mass that costs least.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cactus_theory.rules._facts import Facts
 
 
 class _OneLevel(SharedRecoveryRule):
-    """A rule that recovers from [b q - p]_+, with the b <= 1 that makes it the mass lost."""
+    """A rule that recovers from [b q - p]_+, with b <= 1 such that its sum is the mass lost."""
 
     ordered: ClassVar[bool] = True
 
@@ -35,17 +35,17 @@ class _OneLevel(SharedRecoveryRule):
         return _by_position(_recovered, self.accepted_mass(draft, target), draft, target)
 
     def emitted(self, kept: Any, draft: Any, target: Any, *, xp: Any = np) -> Any:
-        """The lost mass is spread by the one recovery law."""
+        """The lost mass is spread by the one recovery distribution."""
         _numpy_only(xp)
         return _by_position(_emitted, kept, draft, target)
 
 
 @dataclass(frozen=True)
 class OneLevelRecovery(_OneLevel):
-    """A candidate rule's acceptance test with the recovery law [b q - p]_+, one b for all.
+    """A candidate rule's acceptance test with recovery from [b q - p]_+, one b for all tokens.
 
-    Acceptance rate and total variation are those of `rule`; the emitted law, max(p, b q) where
-    p <= q, has the least divergence from the target that such an acceptance allows.
+    Acceptance rate and total variation are those of `rule`; the emitted distribution, max(p, b q)
+    where p <= q, has the least divergence from the target that such an acceptance allows.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class OneLevelRecovery(_OneLevel):
     Raises
     ------
     TypeError
-        If it has no candidates.
+        If the rule has no candidates.
 
     Examples
     --------
@@ -87,25 +87,25 @@ class OneLevelRecovery(_OneLevel):
 
 @dataclass(frozen=True)
 class Clamp(_OneLevel):
-    """Emit clip(p, b q, a q): the largest acceptance for a budget on the *emitted* law.
+    """Emit clip(p, b q, a q): the largest acceptance for a budget on the *emitted* distribution.
 
-    Accept with min(1, a q / p), recover from [b q - p]_+, where b <= 1 <= a make the clipped law
-    sum to one and its divergence from q equal to the budget. If the draft's law is itself within
-    the budget, everything is accepted. Here the budget bounds what is emitted, as that of no other
-    rule with a budget does; `Lenience` bounds the emitted distribution as well, by q / l. The
-    levels are rounded so that the budget is kept.
+    Accept with min(1, a q / p), recover from [b q - p]_+, where b <= 1 <= a make the clipped
+    distribution sum to one and its divergence from q equal to the budget. If the draft's
+    distribution is itself within the budget, everything is accepted. Unlike any
+    other budget of a rule, this one bounds what is emitted. (`Lenience` bounds the emitted
+    distribution as well, by q / l.) The levels are rounded so that the budget is kept.
 
     Parameters
     ----------
     epsilon : float
-        Budget of the emitted law at one position, in the units of the divergence.
+        Budget of the emitted distribution at one position, in the units of the divergence.
     divergence : Divergence
         Default KL, in nats.
 
     Raises
     ------
     TypeError, ValueError
-        If epsilon is not a number in [0, 1e100], or the divergence is none.
+        If epsilon is not a number in [0, 1e100], or `divergence` is not a Divergence.
 
     References
     ----------
@@ -150,7 +150,7 @@ class Clamp(_OneLevel):
     def _clip(
         self, draft: np.ndarray, target: np.ndarray, *, kept: np.ndarray, law: np.ndarray
     ) -> None:
-        """Write one position's accepted mass and emitted law."""
+        """Write one position's accepted mass and emitted distribution."""
         a, b = levels(self.divergence, self.epsilon, draft, target)
         if a == math.inf:
             kept[:] = law[:] = draft
@@ -158,7 +158,7 @@ class Clamp(_OneLevel):
         np.minimum(draft, times(a, target), out=kept)
         np.maximum(kept, times(b, target), out=law)
         if not (kept < draft).any():
-            # What must be lost is below a rounding, but nothing lost may cost inf: p = 0 < q.
+            # The mass to lose is below a rounding error, but losing none may cost inf: p = 0 < q.
             top = np.argmax(draft)
             kept[top] = np.nextafter(kept[top], 0.0)
             law[:] = _emitted(kept, draft, target)
@@ -174,7 +174,7 @@ def _recovered(kept: np.ndarray, draft: np.ndarray, target: np.ndarray) -> np.nd
     p, q = draft[below], target[below]
     level = 1.0
     while q.size:
-        level = min((lost + p.sum()) / q.sum(), level)  # roundings may not raise it
+        level = min((lost + p.sum()) / q.sum(), level)  # rounding must not raise it
         inside = p < level * q
         if inside.all():
             break
@@ -192,7 +192,7 @@ def _emitted(kept: np.ndarray, draft: np.ndarray, target: np.ndarray) -> np.ndar
 
 
 def _by_position(solve: Any, *laws: Any) -> np.ndarray:
-    """Apply a function of one position's laws to all positions."""
+    """Apply a function of one position's distributions to all positions."""
     laws = np.broadcast_arrays(*laws)
     out = np.empty(laws[0].shape)
     for position in np.ndindex(out.shape[:-1]):
@@ -202,4 +202,4 @@ def _by_position(solve: Any, *laws: Any) -> np.ndarray:
 
 def _numpy_only(xp: Any) -> None:
     if xp is not np:
-        raise TypeError("this rule reads the whole target law and is solved with numpy only")
+        raise TypeError("this rule reads whole distributions and is solved with numpy only")

@@ -1,8 +1,8 @@
-"""All rules of the package by name: what each is called, takes, promises, and how it is drawn.
+"""All rules of the package by name, with their parameters, guarantees and line styles.
 
-A rule's class says what it does; its entry here says the rest, once. The command line, the lm-eval
-model, vLLM's settings, curves, pictures, pages, hypothesis strategies and the table of rules in the
-docs are made from these entries, so a new rule is its class and one entry.
+A rule's class defines what it does; its entry here holds everything else, once. The command line,
+the lm-eval model, vLLM's settings, curves, pictures, pages, hypothesis strategies and the table of
+rules in the docs are made from these entries, so a new rule needs its class and one entry.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ class Parameter:
     Attributes
     ----------
     name : str
-        As the rule's class has it.
+        The name of the argument of the rule's class.
     meaning : str
     domain : str
-        What values it takes: a key of `RANGES`.
+        The values it takes: a key of `RANGES`.
     default : object
         Left out if the parameter must be given.
 
@@ -92,10 +92,10 @@ class Entry:
     ----------
     kind : type of Rule
     title : str
-        In legends of pictures.
+        Used in legends of pictures.
     parameters : tuple of Parameter
     at_budget : callable, optional
-        From delta to a rule, for curves. Delta is the budget of a candidate or, for the clamp, of
+        Maps delta to a rule, for curves. Delta is the budget of a candidate or, for the clamp, of
         the emitted distribution; lenience and mixture take exp(-delta) as their parameter. None:
         the rule does not depend on it.
     continuous : bool
@@ -105,7 +105,7 @@ class Entry:
     bounds_kl : bool
         Whether KL(out || q) <= delta for the rule of its curve. A candidate's budget does not.
     colour, dash : str, tuple of int
-        Of its lines. Okabe and Ito's colours, which colour-blind readers tell apart.
+        Style of its lines, in Okabe and Ito's colours, which colour-blind readers can tell apart.
 
     Examples
     --------
@@ -125,7 +125,7 @@ class Entry:
 
     @property
     def facts(self) -> Facts:
-        """What the table of rules says of it."""
+        """Its row in the table of rules."""
         return self.kind.facts
 
     @property
@@ -138,7 +138,7 @@ class Entry:
         return self.make() if self.at_budget is None else self.at_budget(delta)
 
     def make(self, **parameters: Any) -> Rule:
-        """A rule of given parameters, and of the defaults of the others."""
+        """The rule with the given parameters, and defaults for the others."""
         defaults = {p.name: p.default for p in self.parameters if not p.is_required}
         return self.kind(**(defaults | parameters))
 
@@ -236,16 +236,16 @@ RULES: Mapping[str, Entry] = MappingProxyType(
 
 
 def rule_from(rule: str | Rule, /, **parameters: Any) -> Rule:
-    """A rule by its name and its parameters, as command lines and settings have them.
+    """Make a rule from its name and parameters, as given on command lines and in settings.
 
     Parameters
     ----------
     rule : str or Rule
         A name in `RULES`, alone or with parameters: ``"exact:delta=0.3,divergence=chi-square"``.
-        A rule is returned as it is.
+        A rule is returned unchanged.
     **parameters
-        More parameters; as text, or as the rule's class takes them. A divergence as text is a key
-        of `DIVERGENCES` or ``alpha:ORDER``. "one-level" hands what it does not know to its own
+        More parameters, as text or as the rule's class takes them. A divergence as text is a key of
+        `DIVERGENCES` or ``alpha:ORDER``. "one-level" passes parameters it does not know to its own
         ``rule``.
 
     Returns
@@ -255,8 +255,8 @@ def rule_from(rule: str | Rule, /, **parameters: Any) -> Rule:
     Raises
     ------
     TypeError, ValueError
-        If there is no such rule, a parameter is not the rule's, is missing or given twice, or has
-        a wrong value.
+        If there is no such rule, or a parameter is unknown, missing, given twice, or has a wrong
+        value.
 
     Examples
     --------
@@ -299,7 +299,7 @@ def entry_named(name: Any) -> Entry:
     Raises
     ------
     ValueError
-        If there is none of that name; all names are listed.
+        If no rule has that name; all names are listed.
 
     Examples
     --------
@@ -312,7 +312,7 @@ def entry_named(name: Any) -> Entry:
 
 
 def budgeted_candidates() -> dict[str, Entry]:
-    """The rules of which delta is the budget of a candidate, by name.
+    """The rules whose delta is the budget of a candidate, by name.
 
     Examples
     --------
@@ -327,7 +327,7 @@ def budgeted_candidates() -> dict[str, Entry]:
 
 
 def takes(rule: str, parameter: str) -> bool:
-    """Whether `rule_from` could be given a parameter besides those that the text has.
+    """Whether `rule_from` accepts a parameter in addition to those in the text.
 
     Examples
     --------
@@ -343,7 +343,7 @@ def takes(rule: str, parameter: str) -> bool:
 
 
 def _parsed(text: Any) -> tuple[Any, dict[str, Any]]:
-    """Name and parameters, of a text such as "exact:delta=0.3"."""
+    """Name and parameters from a text such as "exact:delta=0.3"."""
     if not isinstance(text, str):
         return text, {}
     name, _, rest = text.partition(":")
@@ -359,7 +359,7 @@ def _parsed(text: Any) -> tuple[Any, dict[str, Any]]:
 
 
 def _value(parameter: Parameter, value: Any) -> Any:
-    """A value from its text; anything but text is left to the rule's class to judge."""
+    """A value from its text. Anything but text is left for the rule's class to check."""
     if not isinstance(value, str) or parameter.domain == "rule":
         return value
     try:

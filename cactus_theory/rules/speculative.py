@@ -13,7 +13,7 @@ from cactus_theory.rules._facts import Facts
 
 @dataclass(frozen=True)
 class SpeculativeSampling(CandidateRule):
-    """Plain speculative sampling: h is the target itself, g = q, and the target's law is emitted.
+    """Plain speculative sampling: h is the target itself, g = q, and it is what is emitted.
 
     References
     ----------

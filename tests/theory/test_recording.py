@@ -142,7 +142,7 @@ def _npz(**arrays):
 def test_a_file_of_something_else_is_refused_by_name(content, tmp_path):
     path = tmp_path / "other.npz"
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"other\.npz holds no recorded laws"):
+    with pytest.raises(ValueError, match=r"other\.npz holds no recorded distributions"):
         load_recording(path)
 
 

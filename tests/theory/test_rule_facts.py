@@ -210,17 +210,17 @@ def wrapped_rule_improved(rule: Any, p: np.ndarray, q: np.ndarray) -> Any:
 
 GUARANTEES: dict[str, Check] = {
     "out = q": EMITS["q"],
-    "chi2(h||q) <= 2 delta, KL(h||q) <= log(1 + 2 delta); by delta, nothing of out": (
+    "chi2(h||q) <= 2 delta, KL(h||q) <= log(1 + 2 delta); delta does not bound out": (
         lambda rule, p, q: (
             (rule.boost(q) - q <= np.sqrt(2 * rule.delta * q * (1 - q)) + SLACK)
             & (spent_by_candidate(rule, q) <= np.log1p(2 * rule.delta) + SLACK)
         )
     ),
-    "D(h||q) <= delta; by delta, nothing of out": lambda rule, p, q: (
+    "D(h||q) <= delta; delta does not bound out": lambda rule, p, q: (
         rule.divergence.binary(np.maximum(rule.boost(q) * (1 - ULPS), q), q)
         <= rule.delta * (1 + SLACK)
     ),
-    "KL(h||q) <= delta; by delta, nothing of out": lambda rule, p, q: (
+    "KL(h||q) <= delta; delta does not bound out": lambda rule, p, q: (
         spent_by_candidate(rule, q) <= rule.delta
     ),
     "D(out||q) <= epsilon": lambda rule, p, q: (
@@ -235,7 +235,7 @@ GUARANTEES: dict[str, Check] = {
         np.abs(total_variation(emitted(rule, p, q), q) - (1 - rule.weight) * total_variation(p, q))
         <= SLACK
     ),
-    "only accepted tokens are emitted; of a divergence, none": lambda rule, p, q: (
+    "only accepted tokens are emitted; no divergence is bounded": lambda rule, p, q: (
         EMITS["p or more where accepted, 0 elsewhere"](rule, p, q) & strays(rule)
     ),
     "none": lambda rule, p, q: strays(rule),
@@ -327,7 +327,7 @@ def test_every_rule_not_said_to_read_one_probability_is_shown_to_read_more():
 
 @pytest.mark.parametrize("kind", [Cactus, CactusExact, CactusSafe])
 def test_where_delta_is_said_to_bound_nothing_of_out_it_is_exceeded(kind):
-    assert "by delta, nothing of out" in kind.facts.guarantees
+    assert "delta does not bound out" in kind.facts.guarantees
     assert strays(kind(1.0))
 
 

@@ -485,14 +485,14 @@ ROWS = {"draft": [[0.5, 0.5]] * 2, "target": [[0.5, 0.5]] * 2}
 @pytest.mark.parametrize(
     ("changed", "error", "said"),
     [
-        ({"draft": None}, TypeError, "no probabilities, texts have no likelihood"),
+        ({"draft": None}, TypeError, "no probabilities leaves texts without a likelihood"),
         ({"draft": [[0.5, 0.6]] * 2}, ValueError, "draft must sum to 1"),
         ({"draft": [[0.5, 0.5]] * 3}, ValueError, r"draft must have shape \(..., 2, V\)"),
         ({"target": iter([[0.5, 0.5]])}, ValueError, "target must have 2 rows, one a token, got 1"),
         ({"target": [[[0.5, 0.5]] * 2] * 3}, ValueError, "a row of target must have shape"),
         ({"rule": "cactus"}, TypeError, "rule must be a Rule, got 'cactus'"),
         ({"num_draft_tokens": -1}, ValueError, "num_draft_tokens must be >= 0, got -1"),
-        ({"num_draft_tokens": object}, TypeError, "only its paths have"),
+        ({"num_draft_tokens": object}, TypeError, "only paths have probabilities"),
         ({"num_draft_tokens": [1, 1, 1]}, ValueError, "num_draft_tokens must broadcast"),
         ({"max_new_tokens": 1}, ValueError, "got 1 for a text of 2 tokens"),
         ({"max_new_tokens": 2.0}, TypeError, "max_new_tokens must be an integer or None"),

@@ -1,7 +1,7 @@
-"""Checks for samplers, a catalogue of their mistakes, and hypothesis strategies to try them on.
+"""Checks for samplers, a catalogue of their mistakes, and hypothesis strategies for their inputs.
 
 `import cactus_theory` does not import this package. The strategies need hypothesis, an extra, and
-are imported when first asked for; the checks and the catalogue do not.
+are imported on first use; the checks and the catalogue do not.
 """
 
 from importlib import import_module

@@ -1,7 +1,7 @@
-"""The exact distribution of a verified block, and what of it can be seen.
+"""The exact distribution of a verified block, and of what can be observed of it.
 
-A block has k >= 0 drafted tokens, each drawn from its own draft distribution whatever the others
-were. One position is a block of one draft whose bonus token is certain. An **outcome** is (emitted
+A block has k >= 0 drafted tokens, each drawn from its own draft distribution, independently of the
+others. One position is a block of one draft with a fixed bonus token. An **outcome** is (emitted
 tokens, accepted tokens). Costs grow with V^(k+1): this is for a few tokens of a small vocabulary,
 or for one position of a few thousand.
 """
@@ -34,7 +34,7 @@ class Position:
     rule : Rule
     draft, target : array, shape (V,)
     proposal : array, shape (V,)
-        What tokens are drawn from: the draft, if nothing is wrong.
+        The distribution that tokens are drawn from: the draft, if nothing is wrong.
     accepted : array, shape (V,)
         Chance of acceptance of each token; 0 where nothing is drafted.
     drafted : array of int, shape (R,)
@@ -96,7 +96,7 @@ class Block:
         Floats, or Fractions where the comparison is to be exact.
     positions : tuple of k Position
     single : bool
-        Whether one position was asked for, without a bonus token.
+        Whether this is a single position, without a bonus token.
     """
 
     rule: Rule
@@ -107,12 +107,13 @@ class Block:
 
     @classmethod
     def of(cls, rule: Rule, *, draft: Any, target: Any) -> Block:
-        """Solve the rule at every position; 1-D distributions are those of one position.
+        """Solve the rule at every position; 1-D distributions mean one position.
 
         Raises
         ------
         ValueError
-            If a distribution is not one, the shapes do not fit, or there are too many outcomes.
+            If an argument is not a distribution, the shapes do not fit, or there are too many
+            outcomes.
         """
         exact = _rational(draft, target) and isinstance(rule, SpeculativeSampling)
         given = np.asarray(draft, dtype=object), np.asarray(target, dtype=object)
@@ -167,7 +168,7 @@ class Block:
         return Block.of(rule, draft=self.draft, target=self.target)
 
     def changed(self, change: Callable[[Position], Position]) -> Block:
-        """With each position replaced."""
+        """The block with each position replaced."""
         return replace(self, positions=tuple(map(change, self.positions)))
 
     def drafts(self) -> Iterator[tuple[Tokens, Any]]:
@@ -201,13 +202,13 @@ class Block:
 
 
 def _longer(prefixes: dict[Tokens, Any], last: np.ndarray) -> dict[Tokens, Any]:
-    """Prefixes with one token more, of positive weight."""
+    """Prefixes with one more token, of positive weight."""
     tokens = [(x, weight) for x, weight in enumerate(last.tolist()) if weight > 0]
     return {(*head, x): chance * w for head, chance in prefixes.items() for x, w in tokens}
 
 
 def _rational(*given: Any) -> bool:
-    """Whether these are all rational numbers, and some of them Fractions."""
+    """Whether all are rational numbers, and at least one is a Fraction."""
     values = [x for each in given for x in np.asarray(each, dtype=object).flat]
     fractions = any(isinstance(x, Fraction) for x in values)
     return fractions and all(isinstance(x, Rational) for x in values)
@@ -221,15 +222,15 @@ def _floats(name: str, values: Any) -> np.ndarray:
 
 
 def block_distribution(rule: Rule, *, draft: Any, target: Any) -> Distribution:
-    """Exact joint distribution of the tokens a verified block emits and of the number it accepts.
+    """Exact joint distribution of the emitted tokens and the number of accepted ones.
 
     Parameters
     ----------
     rule : Rule
     draft : array_like, shape (k, V)
-        What the tokens are drafted from, each whatever the others were; k may be 0.
+        The distributions of the drafted tokens, which are independent; k may be 0.
     target : array_like, shape (k + 1, V)
-        For plain speculative sampling both may be Fractions, and then the result is.
+        For plain speculative sampling both may hold Fractions; then the result is exact.
 
     Returns
     -------
@@ -239,7 +240,8 @@ def block_distribution(rule: Rule, *, draft: Any, target: Any) -> Distribution:
     Raises
     ------
     ValueError
-        If a distribution is not one, the shapes do not fit, or there are more than 20,000 outcomes.
+        If an argument is not a distribution, the shapes do not fit, or there are more than 20,000
+        outcomes.
 
     Examples
     --------
@@ -253,7 +255,7 @@ def block_distribution(rule: Rule, *, draft: Any, target: Any) -> Distribution:
 
 
 def tolerances(block: Block, *, cells: int, rounding: float) -> Distribution:
-    """By how much the midpoints of a grid may misjudge each outcome of a right verifier.
+    """How far the midpoints of a grid may be off for each outcome of a correct verifier.
 
     Given the drafted tokens an outcome is a box of uniforms. An accepted or rejected side has one
     end inside [0, 1), which c cells measure to the distance of its length from a multiple of 1/c;

@@ -1,4 +1,4 @@
-"""Mistakes with whole blocks: what is shown of them, and which position is read for which."""
+"""Mistakes with whole blocks: in what is returned, and in which position is used."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Kept = tuple[bool, ...]
 
 
 def targeting(target: Callable[[np.ndarray, float], np.ndarray]) -> Wrong:
-    """The rows of the target replaced."""
+    """Replace the rows of the target."""
     return lambda block, x: Block.of(
         block.rule, draft=block.draft, target=target(block.target, x)
     ).distribution()
 
 
 def ending(bonus: Callable[[Block], np.ndarray]) -> Wrong:
-    """The bonus token drawn from another distribution, where anything was drafted."""
+    """Draw the bonus token from another distribution, where anything was drafted."""
 
     def wrong(block: Block, _: float) -> Distribution:
         if not block.positions:
@@ -35,7 +35,7 @@ def ending(bonus: Callable[[Block], np.ndarray]) -> Wrong:
 
 
 def recovering_at(shift: Callable[[int, int], int]) -> Wrong:
-    """Recovery by the distributions of another position, a function of the place and k."""
+    """Recover with the distributions of another position, a function of the place and k."""
 
     def wrong(block: Block, _: float) -> Distribution:
         changed = []
@@ -57,7 +57,7 @@ def last_residual(block: Block) -> np.ndarray:
 
 
 def independent(chances: Sequence[float]) -> Iterator[tuple[Kept, float]]:
-    """Which tokens would pass, each by its own uniform, with probabilities."""
+    """Which tokens would pass, each with its own uniform, with probabilities."""
     for kept in product((True, False), repeat=len(chances)):
         yield kept, prod(a if passes else 1 - a for a, passes in zip(chances, kept, strict=True))
 
@@ -68,7 +68,7 @@ def by_one_uniform(chances: Sequence[float]) -> Iterator[tuple[Kept, float]]:
 
 
 def cut(tokens: Tokens, kept: Kept, last: int) -> Outcome:
-    """What is right: the tokens before the first rejection, then one more."""
+    """The correct outcome: the tokens before the first rejection, then one more."""
     count = accepted(kept)
     return (*tokens[:count], last), count
 
@@ -84,7 +84,7 @@ def replayed(
     passes: Callable[[Sequence[float]], Iterator[tuple[Kept, float]]] = independent,
     shown: Callable[[Tokens, Kept, int], Outcome] = cut,
 ) -> Distribution:
-    """Distribution of the outcome with who passes or what is shown replaced."""
+    """Distribution of the outcome, with the decisions or the returned tokens replaced."""
     found: Distribution = {}
     for tokens, drawn in block.drafts():
         for kept, chance in passes(block.chances(tokens)):
@@ -98,12 +98,12 @@ def replayed(
 
 
 def showing(shown: Callable[[Tokens, Kept, int], Outcome]) -> Wrong:
-    """The right tokens and decisions, shown otherwise."""
+    """Correct tokens and decisions, returned wrongly."""
     return lambda block, _: replayed(block, shown=shown)
 
 
 def counting(change: Callable[[Kept], int]) -> Wrong:
-    """The right tokens, and another number of accepted ones reported."""
+    """Correct tokens, with a wrong number of accepted ones reported."""
     return showing(lambda tokens, kept, last: (cut(tokens, kept, last)[0], change(kept)))
 
 

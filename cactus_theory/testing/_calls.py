@@ -1,4 +1,4 @@
-"""How verifiers and samplers are called, what they return, and adapters to that form."""
+"""The interface of verifiers and samplers, and adapters to it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Sampler = Callable[[Any, Any, Any, int], tuple[Any, Any]]
 
 
 class ConformanceError(AssertionError):
-    """A sampler does not follow its rule; the message says what it looks like instead.
+    """A sampler does not follow its rule; the message says which mistake it resembles.
 
     Examples
     --------
@@ -31,16 +31,16 @@ class ConformanceError(AssertionError):
     cactus_theory.testing.ConformanceError: ... it matches everything accepted...
     """
 
-    __module__ = "cactus_theory.testing"  # where users import it from, and read in tracebacks
+    __module__ = "cactus_theory.testing"  # the name that users import, for tracebacks
 
 
 @dataclass(frozen=True)
 class OnePosition:
-    """A verifier of one drafted token, in the form the checks take.
+    """Adapter for a verifier of a single drafted token.
 
     Blocks are verified position by position, and the bonus token is drawn here, by the inverse of
-    the target's distribution function. Checks try it on what a verifier of one token can be asked:
-    no batches, and none of the catalogue's mistakes with whole blocks.
+    the target's distribution function. Checks test only what applies to a verifier of one token: no
+    batches, and none of the catalogue's mistakes with whole blocks.
 
     Attributes
     ----------
@@ -80,7 +80,7 @@ class OnePosition:
 
 
 def as_sampler(verifier: Verifier) -> Sampler:
-    """A verifier whose uniforms are drawn from a seed, as `check_by_sampling` takes it.
+    """Make a sampler for `check_by_sampling` from a verifier; uniforms are drawn from a seed.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def as_sampler(verifier: Verifier) -> Sampler:
 
 
 def specification_verifier(rule: Rule) -> Verifier:
-    """The package's own verifier, in the form the checks take.
+    """The package's own verifier, in the form that the checks expect.
 
     Parameters
     ----------
@@ -140,15 +140,15 @@ def specification_verifier(rule: Rule) -> Verifier:
 
 
 def outcomes(returned: Any, *, rows: int, vocabulary: int) -> tuple[list[Outcome], bool]:
-    """Blocks of a batch and whether their numbers of accepted tokens were reported.
+    """Blocks of a batch, and whether their numbers of accepted tokens were reported.
 
-    Rows are lists of tokens, or those of an array padded with -1 at the end. A number that is not
-    reported is taken to be one less than the tokens emitted.
+    Rows are lists of tokens, or those of an array padded with -1 at the end. If the numbers are not
+    reported, one less than the number of emitted tokens is assumed.
 
     Raises
     ------
     ConformanceError
-        If this is no batch of so many blocks of tokens.
+        If this is not a batch of this many blocks of tokens.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""The catalogue of usual mistakes.
+"""The catalogue of common mistakes.
 
-A mistake changes how tokens are drafted, how one position is judged, or what is made of a whole
-block. Only a sampler that drafts by itself can make the first kind.
+A mistake changes how tokens are drafted, how one position is judged, or how a whole block is
+processed. Only a sampler that drafts its own tokens can make the first kind.
 """
 
 from __future__ import annotations

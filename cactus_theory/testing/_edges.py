@@ -1,4 +1,4 @@
-"""The edge battery: inputs at which samplers were seen to break, and what must hold there."""
+"""The edge cases: inputs on which samplers were seen to fail, and what must hold there."""
 
 from __future__ import annotations
 
@@ -43,34 +43,35 @@ def check_edges(
     *,
     largest_uniform: float = 1 - 2.0**-53,
 ) -> None:
-    """Try a verifier on the edge battery, and report everything that fails at once.
+    """Run a verifier on all edge cases, and report all failures at once.
 
-    The pairs are equal, disjoint and one-hot distributions, one token, zeros and padding. At every
-    pair, its tokens in another order in every row, in ragged batches of rows with 2, 1 and 0
-    drafts, for uniforms in {0, 1/2, largest}: nothing raises; each row is a block of its drafts,
-    cut at the first rejection and followed by one token; a draft of no accepted mass is never kept
-    (also at u = 0), one whose mass is all accepted always is (also at the largest u); the last
-    token has positive weight, and the number reported, if any, is that of the drafts kept.
+    The pairs are equal, disjoint and one-hot distributions, one token, zeros and padding. Each pair
+    is tried with its tokens in another order in every row, in ragged batches of rows with 2, 1 and
+    0 drafts, and for uniforms in {0, 1/2, largest}. Then nothing raises; each row is a block of its
+    drafts, cut at the first rejection and followed by one token; a draft with accepted mass 0 is
+    never kept (also at u = 0), one whose mass is all accepted is always kept (also at the largest
+    u); the last token has positive weight, and the number reported, if any, is that of the drafts
+    kept.
 
     A row with no drafts emits one token of the plain target: the midpoints of 16 cells give it
-    exactly, whatever the rule. Where draft and target differ in the last bit a rejection leaves an
-    empty residual: nothing may crash, and the token must be one of the target's. A row of NaN must
+    exactly, for every rule. Where draft and target differ in the last bit a rejection leaves an
+    empty residual: nothing may crash, and the target must allow the token. A row of NaN must
     raise, or emit a token of the vocabulary without accepting the drafted one.
 
     Parameters
     ----------
     verifier : callable (tokens, draft, target, accept_uniforms, recover_uniforms) -> pair
-        (emitted, accepted), as for `check_by_enumeration`. A verifier of one token, made one of
-        blocks by `OnePosition`, is tried on single drafts only.
+        (emitted, accepted), as for `check_by_enumeration`. A verifier of one token, wrapped by
+        `OnePosition`, is tried on single drafts only.
     rule : Rule, optional
-        What it is meant to follow; plain speculative sampling if not given.
+        The rule it should follow; plain speculative sampling if not given.
     largest_uniform : float
         The largest number below 1 in the verifier's arithmetic: 1 - 2**-24 for float32.
 
     Raises
     ------
     ConformanceError
-        Naming each case that failed, once.
+        Naming each failed case once.
 
     Examples
     --------
@@ -113,7 +114,7 @@ def check_edges(
 
 
 def _batches(blocks: Sequence[Block], uniforms: Sequence[float]) -> list[list[Row]]:
-    """Every row with each of its drafts under all uniforms: alone, or many times over together."""
+    """Every row with each of its drafts under all uniforms, alone or together with others."""
     drafts = [[tokens for tokens, _ in block.drafts()] for block in blocks]
     rounds = [
         tuple(Row(at, row[turn % len(row)], (u,) * len(row[0]), v) for at, row in enumerate(drafts))
@@ -181,7 +182,7 @@ def _without_drafts(verifier: Verifier) -> str | None:
 
 
 def _of_one_draft(verifier: Verifier, p: np.ndarray, q: np.ndarray, u: float, v: float) -> Outcome:
-    """What a row emits whose one draft is token 0."""
+    """What a row with the single draft token 0 emits."""
     returned = verifier([[0]], [p[None].copy()], [np.stack([q, q])], [np.array([u])], np.array([v]))
     [outcome], _ = outcomes(returned, rows=1, vocabulary=p.size)
     return outcome

@@ -1,4 +1,4 @@
-"""The check by enumeration: every draft and a grid of uniforms, where uniforms can be injected."""
+"""The check by enumeration: every draft and a grid of uniforms, where uniforms can be passed in."""
 
 from __future__ import annotations
 
@@ -44,18 +44,19 @@ _TARGET = (
 
 @dataclass(frozen=True)
 class Enumeration:
-    """What an enumeration found, for each row of the distributions given.
+    """The result of an enumeration, for each row of the given distributions.
 
     Attributes
     ----------
     distributions, tolerances : tuple of dict of (tuple of int, int) to float
-        Probability of each (emitted tokens, accepted tokens), and by which it may be off: by 0,
-        and the probabilities are Fractions, if the comparison was exact. At one position the
-        emitted tokens are the recovered one, or the accepted one and a 0.
+        Probability of each (emitted tokens, accepted tokens), and its allowed error. If the
+        comparison was exact, the error is 0 and the probabilities are Fractions. At one position
+        the emitted tokens are the recovered one, or the accepted one and a 0.
     reported : bool
-        Whether the sampler told its numbers of accepted tokens.
+        Whether the sampler reported its numbers of accepted tokens.
     unresolved : tuple of str
-        Mistakes of the catalogue that this grid could not tell from what is right here.
+        Mistakes of the catalogue that this grid could not distinguish from the correct
+        distribution.
     size : int
         V.
 
@@ -116,18 +117,19 @@ def check_by_enumeration(
     rows: int = 64,
     rounding: float = 1e-6,
 ) -> Enumeration:
-    """Enumerate the joint distribution of what a verifier emits, and compare it with the exact one.
+    """Enumerate the joint distribution of a verifier's outcomes, and compare it with the exact one.
 
     All drafted blocks, weighted by their probabilities, and the midpoints of a grid of c cells for
-    every uniform are verified, shuffled into ragged batches. Given its drafts an outcome is a box
-    of uniforms, product of the intervals in which each token passes or fails and of that of the
-    last token; the grid measures it to what the errors of its sides compound to, and exactly where
-    thresholds and probabilities are multiples of 1/c, as those of the distributions taken if none
-    are given are for plain speculative sampling. Besides, a row must not depend on other rows.
+    every uniform are verified, shuffled into ragged batches. Given its drafts, an outcome is a box
+    of uniforms: the product of the intervals in which each token passes or fails, and of the
+    interval of the last token. The grid measures the box up to the compounded errors of its sides.
+    It is exact where thresholds and probabilities are multiples of 1/c; the default distributions
+    satisfy this for plain speculative sampling. The check also demands that a row does not depend
+    on other rows.
 
     Where the rule is plain speculative sampling, all probabilities are Fractions, and grids of at
     most c cells have every threshold on their borders, the uniforms are Fractions too, and the
-    distribution must be the right one, ``==``.
+    distribution must equal the correct one, ``==``.
 
     Parameters
     ----------
@@ -136,14 +138,14 @@ def check_by_enumeration(
         `draft` one of arrays of shape (k_i, V), `target` of shape (k_i + 1, V), `accept_uniforms`
         of k_i numbers and `recover_uniforms` an array of one number for each row. It returns
         (emitted, accepted): rows of tokens, as lists or as an array padded at the end with -1, and
-        the number of accepted tokens of each row, or None. `OnePosition` makes one of a verifier
-        of one token. It is given sum over rows of V^k c^(k+1) rows in all.
+        the number of accepted tokens of each row, or None. `OnePosition` wraps a verifier of one
+        token. In total it is called on sum over rows of V^k c^(k+1) rows.
     rule : Rule
-        What it is meant to follow.
+        The rule it should follow.
     draft : sequence of arrays, shape (k_i, V); or one, shape (V,)
-        What the tokens of each row are drafted from; k_i may be 0. Of shape (V,) for one position:
-        then the target has shape (V,) too, and the bonus token is certainly 0. Three rows with 2,
-        0 and 1 drafts of 3 tokens if neither these nor the target's are given.
+        The distributions of each row's drafted tokens; k_i may be 0. For one position draft and
+        target have shape (V,), and the bonus token is always 0. If neither is given, three rows
+        with 2, 0 and 1 drafts over 3 tokens are used.
     target : sequence of arrays, shape (k_i + 1, V); or one, shape (V,)
     cells : int, optional
         64 for one position, else 8.
@@ -159,10 +161,10 @@ def check_by_enumeration(
     Raises
     ------
     ConformanceError
-        If a distribution is off, a row depends on others, or a result is no batch of blocks.
+        If a distribution is wrong, a row depends on others, or a result is not a batch of blocks.
     ValueError
-        If a distribution is not one, the shapes do not fit, `cells` < 2, `rows` < 1, or there are
-        more than a million rows to verify.
+        If an argument is not a distribution, the shapes do not fit, `cells` < 2, `rows` < 1, or
+        there are more than a million rows to verify.
 
     Examples
     --------
@@ -227,15 +229,15 @@ def check_by_enumeration(
 
 
 def scopes_of(call: Any) -> tuple[str, ...]:
-    """Kinds of mistakes that a verifier can make: one of single tokens makes none with blocks."""
+    """Kinds of mistakes a verifier can make; one of single tokens makes none with blocks."""
     return ("position",) if isinstance(call, OnePosition) else HANDED
 
 
 def blocks_of(rule: Rule, draft: Any, target: Any) -> list[Block]:
-    """The blocks of the distributions given, or of the usual ones."""
+    """The blocks of the given distributions, or of the default ones."""
     if draft is None or target is None:
         if draft is not target:
-            raise ValueError("draft and target must be given both or neither")
+            raise ValueError("draft and target must both be given, or neither")
         draft, target = _DRAFT, _TARGET
     if len(target) and np.ndim(target[0]) == 0:
         return [Block.of(rule, draft=draft, target=target)]
@@ -254,7 +256,7 @@ def blocks_of(rule: Rule, draft: Any, target: Any) -> list[Block]:
 
 
 def _exact_grid(blocks: Sequence[Block], cells: int) -> tuple[int, int] | None:
-    """The finest grids of at most so many cells on whose borders all thresholds lie, or None."""
+    """The finest grids of at most this many cells with all thresholds on their borders, or None."""
     if not blocks[0].exact:
         return None
     positions = [position for block in blocks for position in block.positions]
@@ -267,7 +269,7 @@ def _exact_grid(blocks: Sequence[Block], cells: int) -> tuple[int, int] | None:
 
 
 def _within(rows: Rows, right: Rows, slack: Rows) -> bool:
-    """Whether no outcome is off by more than is allowed to it; an impossible one by nothing."""
+    """Whether every outcome is within its tolerance; that of an impossible one is 0."""
     return all(
         abs(row.get(outcome, 0) - wanted.get(outcome, 0)) <= allowed.get(outcome, 0)
         for row, wanted, allowed in zip(rows, right, slack, strict=True)
@@ -276,7 +278,7 @@ def _within(rows: Rows, right: Rows, slack: Rows) -> bool:
 
 
 def farthest(rows: Rows, right: Rows, tested: Tested) -> str:
-    """A sentence on an impossible outcome, or else on that whose probability is off by most."""
+    """A sentence about an impossible outcome, or else about the one with the largest error."""
     off = [
         (key not in wanted, abs(row.get(key, 0) - wanted.get(key, 0)), at, key)
         for at, (row, wanted) in enumerate(zip(rows, right, strict=True))

@@ -1,7 +1,7 @@
 """The G-test on counts in one or more strata: statistic, power, and the samples it takes.
 
-A stratum is a distribution over its own cells, of which `samples` draws are counted; the strata are
-independent, so their statistics add. Knows nothing of rules.
+A stratum is a distribution over its own cells, from which `samples` draws are counted. The strata
+are independent, so their statistics add. Knows nothing of rules.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from scipy.special import chdtri, chndtr, xlogy
 
 WANTED_POWER = 0.999
 
-_SMALLEST_CELL = 10  # expected counts; below, the chi-square approximation of G is not trusted
+_SMALLEST_CELL = 10  # expected counts; below this, the chi-square approximation of G is unreliable
 _MOST_SAMPLES = 2**40
 
 Strata = Sequence[np.ndarray]
@@ -44,10 +44,10 @@ def merged(expected: np.ndarray, samples: int) -> list[np.ndarray]:
 
 
 def power(expected: Strata, given: Strata, samples: int, false_alarm: float) -> float:
-    """Chance of rejecting `given` where `expected` was promised, by the noncentral chi-square.
+    """Chance of rejecting `given` where `expected` should hold, by the noncentral chi-square.
 
-    The noncentrality is 2n KL(given || expected) over merged cells; an outcome of no expected
-    probability is one too many.
+    The noncentrality is 2n KL(given || expected) over merged cells; one outcome of expected
+    probability 0 is enough to reject.
 
     Examples
     --------
@@ -67,7 +67,7 @@ def power(expected: Strata, given: Strata, samples: int, false_alarm: float) -> 
             degrees += len(cells) - 1
     if degrees:
         threshold = chdtri(degrees, false_alarm)
-        # the noncentral one is not evaluated far beyond its threshold, where it is 1
+        # the noncentral chi-square is not evaluated far beyond its threshold, where the power is 1
         missed *= chndtr(threshold, degrees, min(2 * samples * distance, 20 * threshold + 1000))
     return float(1 - missed)
 
@@ -111,7 +111,7 @@ def samples_for(expected: Strata, wrong: Mapping[str, Strata], false_alarm: floa
     Raises
     ------
     ValueError
-        If it would take more than 2**40.
+        If more than 2**40 would be needed.
 
     Examples
     --------
@@ -135,7 +135,7 @@ def samples_for(expected: Strata, wrong: Mapping[str, Strata], false_alarm: floa
         middle = (low + high) // 2
         low, high = (low, middle) if enough(middle) else (middle, high)
     unit = 10 ** max(len(str(high)) - 2, 0)
-    while not enough(-(-high // unit) * unit):  # merging makes the power not quite monotone
+    while not enough(-(-high // unit) * unit):  # because of merging the power is not quite monotone
         high += unit
     return -(-high // unit) * unit
 
@@ -148,7 +148,7 @@ def demand_power(
     Raises
     ------
     ValueError
-        If the least of them is below .999, with the number of samples it takes.
+        If the least of them is below .999; the message says how many samples are needed.
 
     Examples
     --------

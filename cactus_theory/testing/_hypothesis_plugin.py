@@ -1,7 +1,7 @@
-"""Entry point of group "hypothesis": rules and divergences can be drawn by their types anywhere.
+"""Entry point of group "hypothesis": lets hypothesis draw rules and divergences by type.
 
-Called by hypothesis when it is imported. It imports no strategies until one is needed, and a
-failure in it must not keep anyone from importing hypothesis.
+Hypothesis calls it when it is imported. It imports no strategies until one is needed, and an error
+in it must not prevent importing hypothesis.
 """
 
 from __future__ import annotations

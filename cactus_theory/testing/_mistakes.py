@@ -22,17 +22,17 @@ class Mistake:
     Attributes
     ----------
     name : str
-        With a place for the parameter, if there is one: ``"mixture w = {:.3g}"``.
+        With a placeholder for the parameter, if there is one: ``"mixture w = {:.3g}"``.
     distribution : callable (Block, float) -> dict of (tuple of int, int) to float
         Probability of each (emitted tokens, accepted tokens).
     scope : {"drafting", "position", "block"}
         Where the mistake is made.
     grid : tuple of float
-        Empty without a parameter; else where the fit starts, ascending.
+        Starting points of the fit, ascending; empty without a parameter.
     usual : tuple of float
-        Values of the parameter whose detection a test should be able to promise.
+        Values of the parameter that a test should be able to detect.
     between : bool
-        Whether values between those of the grid mean anything.
+        Whether values between those of the grid are meaningful.
 
     Examples
     --------
@@ -53,7 +53,7 @@ class Mistake:
     between: bool = True
 
     def values(self, block: Block, among: Sequence[float]) -> list[float]:
-        """Values of the parameter that mean anything in this vocabulary."""
+        """Values of the parameter that are meaningful for this vocabulary."""
         return [x for x in among if self.between or x < block.size]
 
 
@@ -90,7 +90,7 @@ def at(change: Callable[[Position, float], Position]) -> Wrong:
 
 
 def recovering(recovery: Callable[[Position], np.ndarray]) -> Wrong:
-    """Recovery from another distribution: one for all rejected tokens, or a row for each."""
+    """Recover from another distribution: one for all rejected tokens, or a row for each."""
 
     def change(position: Position, _: float) -> Position:
         rows = np.broadcast_to(recovery(position), position.recovery.shape)
@@ -129,7 +129,7 @@ def drafted_at(position: Position, temperature: float) -> Position:
 
 
 def judged_as(position: Position, draft: np.ndarray, target: np.ndarray) -> Position:
-    """Tokens drawn from the draft and judged as if the distributions were others."""
+    """Tokens drawn from the draft but judged with other distributions."""
     other = Position.of(position.rule, draft, target)
     unexpected = (position.draft > 0) & (draft == 0)  # u * 0 is below any threshold above 0
     chances = np.where(unexpected & (target > 0), 1.0, other.accepted)
@@ -138,7 +138,7 @@ def judged_as(position: Position, draft: np.ndarray, target: np.ndarray) -> Posi
 
 
 def by_the_same_uniform(position: Position) -> np.ndarray:
-    """The inverse distribution function at the very uniform that failed the acceptance test."""
+    """The inverse distribution function at the same uniform that failed the acceptance test."""
     rows = []
     for token, usual in zip(position.drafted.tolist(), position.recovery, strict=True):
         edges = np.maximum(np.append(0.0, np.cumsum(usual)), position.accepted[token])
@@ -148,7 +148,7 @@ def by_the_same_uniform(position: Position) -> np.ndarray:
 
 
 def top_of(target: np.ndarray, k: float) -> np.ndarray:
-    """Each row cut to its k likeliest tokens."""
+    """Each row restricted to its k most probable tokens."""
     order = np.argsort(-target, axis=-1, kind="stable")[:, : int(k)]
     cut = np.zeros_like(target)
     np.put_along_axis(cut, order, np.take_along_axis(target, order, axis=-1), axis=-1)

@@ -25,18 +25,18 @@ from cactus_theory.testing._outcomes import (
     whole,
 )
 
-_SAME = 1e-9  # total variation below which two distributions are one
-_ALIKE = 1e-3  # and below which a second name says nothing new
+_SAME = 1e-9  # total variation below which two distributions count as equal
+_ALIKE = 1e-3  # and below which a second name adds nothing
 
-HANDED = ("position", "block")  # mistakes of a verifier that is handed its drafts
-OF_TOKENS = ("drafting", "position")  # those of a sampler that drafts each token itself
+HANDED = ("position", "block")  # mistakes of a verifier that is given its drafts
+OF_TOKENS = ("drafting", "position")  # mistakes of a sampler that drafts each token itself
 
 Rows = Sequence[Distribution]
 
 
 @dataclass(frozen=True)
 class Tested:
-    """The blocks that a sampler is tried on, which mistakes it can make, and what is seen of it."""
+    """The blocks that a sampler is tried on, the mistakes it can make, and what is observed."""
 
     blocks: Sequence[Block]
     scopes: Sequence[str] = HANDED
@@ -52,7 +52,7 @@ class Tested:
         return (mistake for mistake in CATALOGUE if mistake.scope in self.scopes)
 
     def wrong(self) -> dict[str, list[Distribution]]:
-        """The catalogue at its usual parameters, without what cannot be told from the right."""
+        """The catalogue at its usual parameters, without mistakes that cannot be distinguished."""
         right, found = self.right(), {}
         for mistake in self.catalogue():
             for value in mistake.values(self.blocks[0], mistake.usual):
@@ -70,7 +70,7 @@ def farthest_apart(rows: Rows, others: Rows) -> float:
 def wrong_distributions(rule: Rule, *, draft: Any, target: Any) -> dict[str, np.ndarray]:
     """What the catalogue's mistakes emit at one position, at their usual parameters.
 
-    Mistakes that leave the distribution of the emitted token right are left out.
+    Mistakes that do not change the distribution of the emitted token are left out.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def wrong_distributions(rule: Rule, *, draft: Any, target: Any) -> dict[str, np.
     Raises
     ------
     ValueError
-        If either is no distribution over one vocabulary.
+        If draft and target are not distributions over one vocabulary.
 
     Examples
     --------
@@ -111,29 +111,29 @@ def one_token(rule: Rule, draft: Any, target: Any) -> Tested:
 
 
 def diagnose(observed: Any, rule: Rule, *, draft: Any, target: Any) -> list[tuple[str, float]]:
-    """Which distributions the observed one looks like, the likeliest first.
+    """The distributions that the observed one resembles, the most likely first.
 
     The distance is KL(observed || distribution) in nats: G / 2n for n counts. A family's parameter
-    is fitted first, and pays for itself by log(n) / 2n as in Schwarz's criterion (probabilities
-    count as n = 1e6), so that a mistake without parameters comes before a family that holds it.
+    is fitted first, which adds a penalty of log(n) / 2n as in Schwarz's criterion (probabilities
+    count as n = 1e6). So a mistake without parameters comes before a family that contains it.
 
     Parameters
     ----------
     observed : array_like, shape (V,)
         Counts of emitted tokens (integers), or their probabilities.
     rule : Rule
-        The rule that was meant.
+        The rule that the sampler should follow.
     draft, target : array_like, shape (V,)
 
     Returns
     -------
     list of (str, float)
-        Descriptions and distances; what the rule itself emits is among them.
+        Descriptions and distances, including those of the rule itself.
 
     Raises
     ------
     ValueError
-        If a distribution is not one, or the shapes differ.
+        If an argument is not a distribution, or the shapes differ.
 
     Examples
     --------
@@ -152,13 +152,13 @@ def diagnose(observed: Any, rule: Rule, *, draft: Any, target: Any) -> list[tupl
 
 
 def as_distribution(first: Any) -> Distribution:
-    """Counts or probabilities of single tokens as those of what `first_token` sees."""
+    """Counts or probabilities of single tokens, in the form of `first_token`'s view."""
     return {((token,), 0): weight for token, weight in enumerate(np.asarray(first).tolist())}
 
 
 @dataclass(frozen=True)
 class Match:
-    """A mistake beside what was seen: `distance` is KL(seen || rows), summed over the rows."""
+    """A possible mistake; `distance` is KL(observed || rows), summed over the rows."""
 
     name: str
     distance: float
@@ -167,7 +167,7 @@ class Match:
 
 
 def ranked(observed: Rows, tested: Tested, *, samples: float) -> list[Match]:
-    """All that it may be, the likeliest first; what is right among them."""
+    """All possible explanations, the most likely first, including the correct distribution."""
     observed, right = [_normalised(row) for row in observed], tested.right()
     price = log(max(samples, 2)) / (2 * max(samples, 1))
     distance = _kl(observed, right)
@@ -183,7 +183,7 @@ def ranked(observed: Rows, tested: Tested, *, samples: float) -> list[Match]:
 
 
 def _fitted(mistake: Mistake, observed: Rows, tested: Tested) -> tuple[float, float]:
-    """Parameter and distance of the member nearest to what was observed."""
+    """Parameter and distance of the member closest to what was observed."""
 
     def far(value: float) -> float:
         return _kl(observed, tested.made(mistake, value))
@@ -234,10 +234,10 @@ def looks_like(
     fits: Callable[[Rows, Rows], bool],
     right: Callable[[int, View, Rows], bool],
 ) -> str:
-    """A sentence: the likeliest mistake, in whole blocks or in the first token of one.
+    """A sentence: the most likely mistake, in whole blocks or in the first token of one.
 
-    `fits` tells whether distributions agree with what was seen, and `right` whether what is seen
-    of one row, under a view, may be right.
+    `fits` says whether distributions agree with the observations, and `right` whether the
+    observations of one row, under a view, may be correct.
     """
     words, matches = _likeliest(observed, tested, samples, fits)
     if matches or tested.view is first_token:
@@ -264,7 +264,7 @@ def looks_like(
 def _likeliest(
     observed: Rows, tested: Tested, samples: float, fits: Callable[[Rows, Rows], bool]
 ) -> tuple[str, bool]:
-    """A sentence, and whether some mistake fits."""
+    """A sentence, and whether a mistake fits."""
     name = _right_name(tested)
     found = [m for m in ranked(observed, tested, samples=samples) if m.name != name]
     if not found:

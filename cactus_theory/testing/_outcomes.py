@@ -1,4 +1,4 @@
-"""Outcomes of a verified block, (emitted tokens, accepted tokens), and what of them can be seen."""
+"""Outcomes of a verified block, (emitted tokens, accepted tokens), and views of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def whole(outcome: Outcome) -> Outcome:
 
 
 def tokens_only(outcome: Outcome) -> Outcome:
-    """The number accepted is not told, and taken to be one less than the tokens."""
+    """The view without the number accepted, which is set to one less than the tokens."""
     return outcome[0], len(outcome[0]) - 1
 
 
@@ -34,7 +34,7 @@ View = Callable[[Outcome], Outcome]
 
 
 def seen(view: View, distribution: Distribution) -> Distribution:
-    """Probabilities, counts or tolerances of what is seen of each outcome."""
+    """Probabilities, counts or tolerances of the outcomes under a view."""
     if view is whole:
         return distribution
     found: Distribution = {}
@@ -60,11 +60,11 @@ def apart(distribution: Distribution, other: Distribution) -> float:
 
 
 def listed(*rows: Sequence[Distribution]) -> list[list[Outcome]]:
-    """All outcomes of some distributions, for each row."""
+    """All outcomes of the given distributions, for each row."""
     return [sorted(set().union(*row)) for row in zip(*rows, strict=True)]
 
 
 def strata(rows: Sequence[Distribution], cells: Sequence[Sequence[Outcome]]) -> list[np.ndarray]:
-    """Probabilities or counts of the outcomes listed, for each row."""
+    """Probabilities or counts of the listed outcomes, for each row."""
     pairs = zip(rows, cells, strict=True)
     return [np.array([row.get(outcome, 0) for outcome in keys]) for row, keys in pairs]

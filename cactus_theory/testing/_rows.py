@@ -1,4 +1,4 @@
-"""Rows to verify, and their passage through a verifier in shuffled ragged batches."""
+"""Rows to verify, and running them through a verifier in shuffled ragged batches."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from cactus_theory.testing._block import Block
 from cactus_theory.testing._calls import ConformanceError, outcomes
 from cactus_theory.testing._outcomes import Distribution, Outcome
 
-_ENOUGH = 30  # pairs of rows that agree by chance about as often as a coin falls so many times
+_ENOUGH = 30  # agreeing pairs of rows; by chance about as likely as this many equal coin flips
 
 Grid = tuple[int, int]  # cells of every acceptance uniform, and of every recovery uniform
 
 
 class Row(NamedTuple):
-    """One row to verify: which of the blocks it is, its tokens and its uniforms."""
+    """One row to verify: the index of its block, its tokens and its uniforms."""
 
     block: int
     tokens: tuple[int, ...]
@@ -55,7 +55,7 @@ def size_of_grid(blocks: Sequence[Block], cells: Grid) -> int:
 
 
 def drawn(blocks: Sequence[Block], samples: int, rng: np.random.Generator) -> list[Row]:
-    """So many rows of every block with drafted tokens and uniforms drawn, shuffled."""
+    """`samples` rows of every block with random drafted tokens and uniforms, shuffled."""
     every = []
     for at, block in enumerate(blocks):
         drafts = [p / p.sum() for p in block.draft.astype(np.float64)]
@@ -109,7 +109,7 @@ def counted(
 def weighted(
     points: Sequence[Row], found: Sequence[Outcome], blocks: Sequence[Block]
 ) -> list[Distribution]:
-    """Probability of each outcome, for each block: drafts by their own, uniforms evenly."""
+    """Probability of each outcome, for each block: drafts by probability, uniforms equally."""
     weights = [dict(block.drafts()) for block in blocks]
     rows = Counter((row.block, row.tokens) for row in points)
     pairs = Counter(
@@ -125,14 +125,14 @@ def weighted(
 def demand_independent_rows(call: Callable[..., Any], blocks: Sequence[Block], rows: int) -> None:
     """Raise unless rows keep their outcomes in another order and in smaller batches.
 
-    Uniforms are drawn, not midpoints: a threshold on a midpoint may round either way.
+    Uniforms are random, not midpoints, because a threshold on a midpoint may round either way.
     """
     points = drawn(blocks, 24, np.random.default_rng(1))
     found, _ = verified(call, blocks, points, rows)
     again, _ = verified(call, blocks, points, rows)
     if found != again:
         raise ConformanceError(
-            "two calls with the same uniforms differ: the verifier draws numbers of its own; check "
+            "two calls with the same uniforms differ: the verifier draws its own numbers; check "
             "it by check_by_sampling"
         )
     turned, _ = verified(call, blocks, points[::-1], max(rows // 2, 1))
@@ -140,13 +140,13 @@ def demand_independent_rows(call: Callable[..., Any], blocks: Sequence[Block], r
         if one != other:
             raise ConformanceError(
                 f"a row with drafts {list(row.tokens)} gives {one} in one batch and {other} in "
-                "another, by the same uniforms: it reads the distributions or uniforms of other "
+                "another, with the same uniforms: it reads the distributions or uniforms of other "
                 "rows"
             )
 
 
 def in_step(points: Sequence[Row], found: Sequence[Outcome], rows: int) -> str:
-    """A sentence if rows of one call that have the same drafts always agree, else nothing."""
+    """A sentence if rows of one call with equal drafts always agree, else ""."""
     pairs = 0
     for batch, outcome_rows in zip(batches(points, rows), batches(found, rows), strict=True):
         first: dict[tuple[int, tuple[int, ...]], Outcome] = {}

@@ -1,4 +1,4 @@
-"""Strategies for rules, their budgets and the divergences these are in."""
+"""Strategies for rules, their budgets and divergences."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def budgets(*, smallest: float = 1e-12) -> st.SearchStrategy[float]:
     Parameters
     ----------
     smallest : float
-        The least budget other than 0.
+        The smallest budget other than 0.
 
     Returns
     -------
@@ -47,7 +47,7 @@ def budgets(*, smallest: float = 1e-12) -> st.SearchStrategy[float]:
     exponents = st.floats(float(np.log10(smallest)), float(np.log10(LARGEST_BUDGET)))
     clip = lambda delta: min(max(delta, smallest), LARGEST_BUDGET)  # noqa: E731
     return st.one_of(
-        st.floats(max(0.01, smallest), max(1.0, smallest)),  # boosts neither void nor capped
+        st.floats(max(0.01, smallest), max(1.0, smallest)),  # boosts neither negligible nor capped
         st.sampled_from([delta for delta in special if delta == 0 or delta >= smallest]),
         exponents.map(lambda exponent: clip(10.0**exponent)),
     )
@@ -92,7 +92,7 @@ def rules() -> st.SearchStrategy[Rule]:
 
 
 def all_rules() -> st.SearchStrategy[Rule]:
-    """Every rule of the package, also those that bound nothing.
+    """Every rule of the package, including those without any bound.
 
     Returns
     -------
@@ -111,7 +111,7 @@ def all_rules() -> st.SearchStrategy[Rule]:
 
 
 def rules_of(kind: type) -> st.SearchStrategy[Rule]:
-    """Every rule of the package that is of a kind, `Rule` for all.
+    """Every rule of the package that is an instance of `kind`; `Rule` for all.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The statistical checks: a G-test on counts with its false-alarm level and its power said."""
+"""The statistical checks: a G-test on counts with a stated false-alarm level and power."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from cactus_theory.testing._outcomes import View, listed, seen, strata, tokens_o
 
 @dataclass(frozen=True)
 class SamplingReport:
-    """What a test on counts found, and what it would have found.
+    """The result of a test on counts, and what it could have detected.
 
     Attributes
     ----------
     statistic, threshold : float
         G with Williams' correction, and the value it had to stay below.
     degrees : int
-        Cells after merging, less one for each row.
+        Cells after merging, minus one for each row.
     samples : int
-        Of every row.
+        Samples per row.
     false_alarm : float
-        Chance of rejecting a right sampler, by the chi-square approximation.
+        Chance of rejecting a correct sampler, by the chi-square approximation.
     power : dict of str to float
-        Chance of rejecting each mistake of the catalogue, by the noncentral one.
+        Chance of rejecting each mistake of the catalogue, by the noncentral chi-square.
     indistinguishable : tuple of str
-        Mistakes nearer than `smallest` in total variation, of which nothing is promised.
+        Mistakes closer than `smallest` in total variation, which the test may miss.
 
     Examples
     --------
@@ -85,32 +85,32 @@ def check_by_sampling(
     ----------
     sampler : callable (tokens, draft, target, seed) -> pair
         (emitted, accepted) as for `check_by_enumeration`; every call gets another seed.
-        `as_sampler` makes one of a verifier that takes uniforms.
+        `as_sampler` makes one from a verifier that takes uniforms.
     rule : Rule
-        What it is meant to follow.
+        The rule it should follow.
     draft, target : sequences of arrays, shapes (k_i, V) and (k_i + 1, V); or both of shape (V,)
         As for `check_by_enumeration`.
     samples : int
-        Of every row.
+        Samples per row.
     rows : int
-        Rows of a batch.
+        Rows per batch.
     false_alarm : float
     smallest : float
-        Total variation, in one row at least, from which on a mistake must be detected.
+        Mistakes of at least this total variation, in one row or more, must be detected.
     seed : int
 
     Returns
     -------
     SamplingReport
-        Its power is against the mistakes of the catalogue in positions and blocks.
+        With the power against the catalogue's mistakes in positions and blocks.
 
     Raises
     ------
     ConformanceError
-        If the counts do not follow the distribution, or a result is no batch of blocks.
+        If the counts do not follow the distribution, or a result is not a batch of blocks.
     ValueError
-        If the power against the nearest distinguishable mistake is below .999, with the number of
-        samples it takes; if a distribution is not one, or the shapes do not fit.
+        If the power against the closest distinguishable mistake is below .999 (the message says how
+        many samples are needed), an argument is not a distribution, or the shapes do not fit.
 
     Examples
     --------
@@ -150,34 +150,35 @@ def check_counts(
     false_alarm: float = 1e-6,
     smallest: float = 0.01,
 ) -> SamplingReport:
-    """Test counts of emitted tokens against `output_distribution`, whoever drafted and counted.
+    """Test counts of emitted tokens against `output_distribution`.
 
-    The G-test of `check_by_sampling` on the emitted token of one position. A sampler that drafts
-    by itself can be tested so, and mistakes in how it drafts are found too.
+    This is the G-test of `check_by_sampling` on the emitted token of one position. It works for
+    samplers that draft their own tokens, and also finds mistakes in drafting.
 
     Parameters
     ----------
     counts : array_like of int, shape (V,)
         How often each token was emitted.
     rule : Rule
-        What the sampler is meant to follow.
+        The rule the sampler should follow.
     draft, target : array_like, shape (V,)
     false_alarm : float
     smallest : float
-        Total variation from which on a mistake must be detected.
+        Mistakes of at least this total variation must be detected.
 
     Returns
     -------
     SamplingReport
-        Its power is against the mistakes of the catalogue in drafting and positions.
+        With the power against the catalogue's mistakes in drafting and positions.
 
     Raises
     ------
     ConformanceError
-        If the counts do not follow the distribution, or are no counts.
+        If the counts do not follow the distribution, or are not counts.
     ValueError
-        If the power against the nearest distinguishable mistake is below .999, with the number of
-        samples it takes, which `samples_needed` tells beforehand; or if a distribution is not one.
+        If the power against the closest distinguishable mistake is below .999 (the message says how
+        many samples are needed; `samples_needed` computes it beforehand), or an argument is not a
+        distribution.
 
     Examples
     --------
@@ -211,25 +212,25 @@ def samples_needed(
     false_alarm: float = 1e-6,
     smallest: float = 0.01,
 ) -> int:
-    """Samples with which every mistake is detected that a check by counts promises to detect.
+    """Number of samples with which a check by counts detects every mistake that it should.
 
     Parameters
     ----------
     rule : Rule
     draft, target : array_like, both of shape (V,); or as for `check_by_sampling`
-        Of shape (V,), the samples are those of `check_counts`, else those of every row of
+        For shape (V,) the result is for `check_counts`, otherwise it is per row of
         `check_by_sampling`.
     false_alarm, smallest : float
 
     Returns
     -------
     int
-        To two digits, rounded up; 1 if there is nothing to detect.
+        Rounded up to two digits; 1 if there is nothing to detect.
 
     Raises
     ------
     ValueError
-        If a distribution is not one, or it would take more than 2**40.
+        If an argument is not a distribution, or more than 2**40 would be needed.
 
     Examples
     --------
@@ -256,7 +257,7 @@ def _check_options(samples: int, false_alarm: float) -> None:
 def _alternatives(
     tested: Tested, smallest: float
 ) -> tuple[list[np.ndarray], dict[str, list[np.ndarray]], tuple[str, ...]]:
-    """What is expected, the mistakes to be told from it, and those too near."""
+    """The expected distributions, the mistakes to detect, and those too close to it."""
     right, wrong = tested.right(), tested.wrong()
     far = {name: rows for name, rows in wrong.items() if farthest_apart(rows, right) >= smallest}
     cells = listed(right, *far.values())
@@ -279,7 +280,7 @@ def _judged(
     power: tuple[dict[str, float], tuple[str, ...]],
     in_step: str = "",
 ) -> SamplingReport:
-    """The G-test of counts of what `tested` shows."""
+    """The G-test of counts of what is observed of `tested`."""
     right, rule = tested.right(), tested.blocks[0].rule
 
     def fits(rows: Rows, others: Rows) -> bool:

@@ -1,4 +1,4 @@
-"""Distributions and pairs of a given size, the parts that the public strategies are made of."""
+"""Distributions and pairs of a given size, the building blocks of the public strategies."""
 
 from __future__ import annotations
 

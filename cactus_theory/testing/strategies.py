@@ -1,7 +1,7 @@
-"""What a rule, a distribution or a formula should be tried on: inputs chosen to break it.
+"""Inputs chosen to break rules, distributions and formulas.
 
-Knows how to generate valid input and nothing of what should be true of it. Every value drawn is
-accepted by the public functions; probabilities are 0 or at least about 1e-301, never subnormal.
+Knows how to generate valid input, and not what should hold for it. Every value drawn is accepted by
+the public functions; probabilities are 0 or at least about 1e-301, never subnormal.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cactus_theory.testing._shapes import (
 
 
 def target_probabilities() -> st.SearchStrategy[float]:
-    """Probabilities of one token: 0, 1, the floats beside them, every magnitude from 1e-300 up.
+    """Probabilities of one token: 0, 1, the adjacent floats, and every magnitude from 1e-300 up.
 
     Returns
     -------
@@ -53,7 +53,7 @@ def target_probabilities() -> st.SearchStrategy[float]:
 class RaggedBatch(NamedTuple):
     """Rows of a batch with k_0, k_1, ... drafted tokens: one array of each per row.
 
-    Each token has a positive probability under the draft at its place.
+    Each token has positive probability under its draft distribution.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ def distributions(*, min_size: int = 1, max_size: int = 8) -> st.SearchStrategy[
     Parameters
     ----------
     min_size, max_size : int
-        Of the vocabulary, both included.
+        Smallest and largest size of the vocabulary.
 
     Returns
     -------
@@ -102,7 +102,7 @@ def pairs(*, min_size: int = 1, max_size: int = 8) -> st.SearchStrategy[Pair]:
     Parameters
     ----------
     min_size, max_size : int
-        Of the vocabulary, both included.
+        Smallest and largest size of the vocabulary.
 
     Returns
     -------
@@ -125,14 +125,14 @@ def pairs_with_acceptance(
     """Pairs with sum min(p, q) = `rate`, the acceptance rate of plain speculative sampling.
 
     p = rate c + (1 - rate) a and q = rate c + (1 - rate) b, a and b of disjoint supports; the sum
-    is right but for the rounding of its terms.
+    is exact up to the rounding of its terms.
 
     Parameters
     ----------
     rate : float
         In [0, 1].
     min_size, max_size : int
-        Of the vocabulary, both included; at least 2.
+        Smallest and largest size of the vocabulary; at least 2.
 
     Returns
     -------
@@ -170,13 +170,13 @@ def pairs_with_acceptance(
 def logits(
     *, dtype: str = "bfloat16", min_size: int = 1, max_size: int = 8, masked: bool = True
 ) -> st.SearchStrategy[np.ndarray]:
-    """Logits as float32 whose values are those of a coarser type: ties, large steps, -inf.
+    """Logits as float32, with the values of a coarser type: ties, large steps, -inf.
 
     Parameters
     ----------
     dtype : {"bfloat16", "float16", "float32"}
     min_size, max_size : int
-        Of the vocabulary, both included.
+        Smallest and largest size of the vocabulary.
     masked : bool
         Whether some, never all, may be -inf.
 
@@ -212,14 +212,14 @@ def logits(
 def ragged_batches(
     *, max_rows: int = 4, max_drafts: int = 4, min_size: int = 1, max_size: int = 6
 ) -> st.SearchStrategy[RaggedBatch]:
-    """Batches whose rows have different numbers of drafted tokens, among them none.
+    """Batches whose rows have different numbers of drafted tokens, including none.
 
     Parameters
     ----------
     max_rows, max_drafts : int
-        Most rows of a batch, and drafted tokens of a row.
+        Largest numbers of rows per batch and of drafted tokens per row.
     min_size, max_size : int
-        Of the vocabulary, both included.
+        Smallest and largest size of the vocabulary.
 
     Returns
     -------

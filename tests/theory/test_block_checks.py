@@ -567,7 +567,7 @@ def test_too_few_samples_are_refused_and_the_number_needed_is_said():
         ({"rows": 0}, "rows at least 1"),
         ({"cells": 200}, "more than 1000000"),
         ({"draft": [[]], "target": []}, "one array for each row"),
-        ({"draft": [[]]}, "both or neither"),
+        ({"draft": [[]]}, "both be given, or neither"),
         ({"draft": [[]], "target": [[[0.5, 0.5], [0.5, 0.5]]]}, r"draft must have shape \(k, V\)"),
         ({"draft": [[]], "target": [[[0.5, 0.4]]]}, "target must sum to 1"),
         ({"draft": [[], []], "target": [[[1.0]], [[0.5, 0.5]]]}, "one vocabulary"),

@@ -9,12 +9,12 @@ Z(c) = sum_x q(x) [c - t(x)]_+ and w(n) = p(n) - g(n) for a token that may be re
 
     out = min(p, g) on p > q,    out(x) = p(x) + q(x) sum_n w(n) [c_n - t(x)]_+ / Z(c_n) elsewhere.
 
-Raise one boost from g to g' <= p(n), for a token with p(n) > q(n). Boosts of other tokens change
-nothing. On p > q the distribution rises at n and stays elsewhere. On p <= q only the term of n
-moves, from w [c
-- t]_+ / Z(c) to w' [c' - t]_+ / Z(c'), and it does not rise. This is clear where t >= c'.
-Elsewhere, with P and Q the sums of p and q over t < c, to which n does not belong, Z(c) = c Q - P
-and Z(c') >= Z(c) - (c - c') Q, so that it suffices that the following is not negative:
+Raise one boost from g to g' <= p(n), for a token with p(n) > q(n). Boosts of tokens with
+p <= q change nothing. On p > q the distribution rises at n and stays elsewhere. On p <= q only the
+term of n moves, from w [c - t]_+ / Z(c) to w' [c' - t]_+ / Z(c'), and it does not rise. This is
+clear where t >= c'. Elsewhere, with P and Q the sums of p and q over t < c, to which n does not
+belong, Z(c) = c Q - P and Z(c') >= Z(c) - (c - c') Q, so that it suffices that the following is not
+negative:
 
     w (c - t) [Z - (c - c') Q] - w' (c' - t) Z
         = (c - c') {w' t Z + (c - t) [(1-g') Z - w P]} / c.

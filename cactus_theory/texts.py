@@ -194,7 +194,7 @@ def prefix_log_likelihood(
     totals = prefix_totals(
         draft=probabilities.draft,
         target=probabilities.target,
-        accepted=np.minimum(probabilities.accepted, probabilities.emitted),  # but for rounding
+        accepted=np.minimum(probabilities.accepted, probabilities.emitted),  # up to rounding
         emitted=probabilities.emitted,
         drafts=drafts,
         block=verification == "block",

@@ -165,10 +165,10 @@ def outcomes(returned: Any, *, rows: int, vocabulary: int) -> tuple[list[Outcome
             f"row or None; this is {returned!r}"
         ) from error
     if len(blocks) != rows or (counts is not None and len(counts) != rows):
-        told = "none" if counts is None else str(len(counts))
+        reported = "none" if counts is None else str(len(counts))
         raise ConformanceError(
-            f"{rows} rows went in; {len(blocks)} rows of tokens and {told} accepted numbers came "
-            "out"
+            f"{rows} rows went in; {len(blocks)} rows of tokens and {reported} accepted counts "
+            "came out"
         )
     cut = [_unpadded(row, block, vocabulary) for row, block in enumerate(blocks)]
     numbers = [len(block) - 1 for block in cut] if counts is None else counts

@@ -148,20 +148,20 @@ def _uniforms(row: Row) -> str:
 
 def _wrong(block: Block, row: Row, outcome: Outcome) -> str | None:
     (emitted, accepted), tokens = outcome, row.tokens
-    told = f"{list(emitted)}, {accepted} accepted"
+    seen = f"{list(emitted)}, {accepted} accepted"
     if len(emitted) != accepted + 1 or accepted > len(tokens):
-        return f"{told}: a block has one token more than it accepts"
+        return f"{seen}: a block has one token more than it accepts"
     if emitted[:accepted] != tokens[:accepted]:
-        return f"{told}: its first {accepted} are not the drafted ones"
+        return f"{seen}: its first {accepted} are not the drafted ones"
     chances = block.chances(tokens)
     if 0.0 in chances[:accepted]:
         token = tokens[chances.index(0.0)]
-        return f"{told}: accepted token {token}, which has no chance of acceptance"
+        return f"{seen}: accepted token {token}, which has no chance of acceptance"
     if accepted < len(tokens) and chances[accepted] == 1:
-        return f"{told}: rejected token {tokens[accepted]}, which is always accepted"
+        return f"{seen}: rejected token {tokens[accepted]}, which is always accepted"
     if not block.last(tokens, accepted)[emitted[-1]] > 0:
         kind = "recovered" if accepted < len(tokens) else "bonus"
-        return f"{told}: {kind} token {emitted[-1]}, whose weight is 0"
+        return f"{seen}: {kind} token {emitted[-1]}, whose weight is 0"
     return None
 
 

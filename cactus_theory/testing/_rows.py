@@ -90,9 +90,9 @@ def verified(
             [np.array(row.accept) for row in batch],
             np.array([row.recover for row in batch]),
         )
-        seen, told = outcomes(returned, rows=len(batch), vocabulary=blocks[0].size)
+        seen, has_counts = outcomes(returned, rows=len(batch), vocabulary=blocks[0].size)
         found += seen
-        reported = reported and told
+        reported = reported and has_counts
     return found, reported
 
 

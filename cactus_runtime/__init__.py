@@ -1,7 +1,7 @@
 """Speculative decoding of transformers models under a divergence budget, with its ledger.
 
-Needs the extra ``runtime`` (torch, transformers). The public names are those of the stub file,
-imported when one is asked for: commands and plugins that need no model start without them.
+Needs the extra ``runtime`` (torch, transformers). The public names are listed in the stub file and
+imported on first use, so commands and plugins that need no model start without them.
 """
 
 from typing import Any

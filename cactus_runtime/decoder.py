@@ -55,7 +55,7 @@ class Decoding(Iterator[Token]):
         return next(self._batch)[1]
 
     def finish(self, on_token: Callable[[Token], object] | None = None) -> DecodeResult:
-        """Decode to the end and return the result; on Ctrl-C, what there is by then."""
+        """Decode to the end and return the result; on Ctrl-C, the result so far."""
         if on_token is None:
             self._batch.finish()
         else:
@@ -71,34 +71,34 @@ class Decoding(Iterator[Token]):
 class Decoder:
     """A target and a draft, loaded and checked once.
 
-    Caches, and what was captured over them on a GPU, are kept from one decode to the next where
-    they fit: as many rows, and not much shorter ones.
+    Caches, and CUDA graphs captured over them, are kept from one decode to the next where they fit:
+    the same number of rows, and not much shorter ones.
 
-    A model reads six tokens in five passes when it comes to a decoder first, to see that cached
-    blocks give what uncached passes give and that later tokens change nothing before them.
-    docs/models.md lists what that finds of every class in transformers.
+    When a model is first given to a decoder, it reads six tokens in five passes. This checks that
+    cached blocks agree with uncached passes, and that later tokens do not change earlier logits.
+    docs/models.md lists the outcome for every class in transformers.
 
     Parameters
     ----------
     target : str, Path, Pair or PreTrainedModel
         The name of a bundled pair ("tiny", "smollm2"), a folder or hub name, or a loaded model; a
-        PEFT model with adapters of weights, such as LoRA, stands for the model inside it.
+        PEFT model with adapters of weights, such as LoRA, is treated as the model inside it.
     draft : str, Path, PreTrainedModel, Drafter or None
-        A smaller model of the same tokenizer (of which loaded models show no more than a width,
-        which padding may make unequal), `PromptLookup()`, or any object with a ``propose``
-        method. None: the pair's own draft, or none at all (plain decoding).
+        A smaller model of the same tokenizer (for loaded models only the vocabularies' widths can
+        be compared, which may differ by padding), `PromptLookup()`, or any object with a
+        ``propose`` method. None: the pair's own draft, or without a pair no draft (plain decoding).
     tokenizer : PreTrainedTokenizerBase, optional
         Needed for text prompts, text and stop strings when `target` is a loaded model.
     device : str or torch.device, optional
-        Where named models are put; default the CPU.
+        Device of models given by name; default the CPU.
 
     Raises
     ------
     ModelNotFoundError
-        If a named model cannot be had.
+        If a named model cannot be found.
     ValueError, TypeError
-        If a model would not decode as it reads, its checkpoint lacks weights, the two models do not
-        share a tokenizer or a device, or an argument has no meaning.
+        If a model's cached passes disagree with its uncached ones, its checkpoint lacks weights,
+        the two models do not share a tokenizer or a device, or an argument is out of range.
 
     Examples
     --------
@@ -137,9 +137,9 @@ class Decoder:
     def batch(self, requests: Sequence[Request], *, batch_size: int = 8) -> BatchDecoding:
         """Check requests and return an iterator over (index of the request, token).
 
-        Up to `batch_size` are decoded together, in order; one that ends makes room for the next.
-        A seeded request gives the tokens it gives alone, but for the last bits in which a model's
-        kernels differ between batch shapes.
+        Up to `batch_size` are decoded together, in order; one that ends makes room for the next. A
+        seeded request gives the same tokens as alone, except where a model's kernels differ in
+        their last bits between batch shapes.
 
         Raises
         ------
@@ -168,7 +168,7 @@ class Decoder:
         return BatchDecoding(state, rows, batch_size=batch_size, on_end=self._keep)
 
     def _state(self, *, rows: int, slots: int) -> DecodeState:
-        """The state that was kept, if it fits, or a new one; a batch that ends keeps its own."""
+        """The stored state, if it fits, or a new one; a batch that ends stores its own."""
         kept, self._kept = self._kept, None
         if kept is not None and kept.can_reuse(self.target, self.draft, rows=rows, slots=slots):
             return kept
@@ -192,7 +192,7 @@ class Decoder:
         return {k: model for k, model in models.items() if isinstance(model, PreTrainedModel)}
 
     def _check_models(self, *, ragged: bool) -> None:
-        """What was checked when they were loaded: they may have been changed since."""
+        """Repeat the checks made at loading, because the models may have been changed since."""
         models = self._models
         for role, model in models.items():
             check_supported(model, role)
@@ -223,7 +223,7 @@ class Decoder:
             tokenizer = self._need_tokenizer("a text prompt")
             try:
                 ids = tokenizer(prompt)["input_ids"]
-            except TypeError as error:  # a lone surrogate is no text to it
+            except TypeError as error:  # tokenizers refuse a lone surrogate
                 raise ValueError(f"prompt must be encodable text, got {prompt!r}") from error
         elif isinstance(prompt, Sequence) and prompt and isinstance(prompt[0], dict):
             messages: Any = prompt
@@ -292,7 +292,7 @@ def decode(
     device: str | torch.device | None = None,
     on_token: Callable[[Token], object] | None = None,
 ) -> DecodeResult:
-    """Decode one prompt speculatively, and say what it cost.
+    """Decode one prompt speculatively, and report what it cost.
 
     Parameters
     ----------
@@ -308,7 +308,7 @@ def decode(
     Returns
     -------
     DecodeResult
-        After Ctrl-C: what was decoded by then, with finish_reason "interrupted".
+        After Ctrl-C: the result so far, with finish_reason "interrupted".
 
     Raises
     ------

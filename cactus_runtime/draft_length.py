@@ -1,8 +1,8 @@
 """How many tokens to draft: a fixed number, or as many as are worth their cost.
 
-The decision to draft one more reads the past and the tokens drafted so far, never the token it
-decides about, and a drafted token is always verified: so the emitted law, and what the account
-says of it, are those of the rule (see `cactus_theory.ledger`).
+The decision to draft one more token depends on the past and on the tokens drafted so far, never on
+the token it decides about, and a drafted token is always verified. So the emitted distribution and
+its charges are those of the rule (see `cactus_theory.ledger`).
 """
 
 from __future__ import annotations
@@ -15,35 +15,36 @@ import numpy as np
 from cactus_runtime.result.trace import Verdict
 from cactus_theory.planning import VerifyCost, block_cost
 
-_BINS = 10  # of the draft's probability of its token
+_BINS = 10  # for the draft's probability of its token
 _LONGEST = 1024
-_PROBE = 16  # blocks after which one token is drafted even if that seems not to pay
-_FIRST_GUESS = 0.8  # of the acceptance rate, with the weight of one observation
+_PROBE = 16  # blocks after which one token is drafted even if that does not seem worthwhile
+_FIRST_GUESS = 0.8  # acceptance rate, with the weight of one observation
 
 
 @dataclass(frozen=True)
 class AdaptiveDraft:
-    """Draft on while the expected gain of one more token exceeds what its time is worth.
+    """Draft one more token while its expected gain is at least the value of its time.
 
     With R the estimated chance that all tokens drafted so far pass, a the mean acceptance so far
     and v the best speed-up that the rates and costs allow, one more token is drafted while
     R a >= v * (its cost). Chances are learned per request, from min(g/p, 1) of the judged tokens,
-    by the draft's probability of the token; nothing is measured while decoding, so a seed repeats
-    its result.
+    binned by the draft's probability of the token. Nothing is timed while decoding, so a seed
+    repeats its result.
 
     Parameters
     ----------
     draft_cost : float
         Cost of drafting one token, in plain target passes; see `measure_costs`.
     verify_cost : float, callable or sequence
-        Cost of a target pass over k + 1 tokens, likewise; see `cactus_theory.planning.block_cost`.
+        Cost of a target pass over k + 1 tokens, in the same unit; see
+        `cactus_theory.planning.block_cost`.
     max_draft_tokens : int
-        At most so many per target pass.
+        Maximum number of drafted tokens per target pass.
 
     Raises
     ------
     TypeError, ValueError
-        If a cost or the number has no meaning.
+        If a cost or the number is out of range.
 
     Examples
     --------
@@ -101,7 +102,7 @@ class FixedLength:
 
 
 class AdaptiveLength:
-    """What one request has taught an `AdaptiveDraft`."""
+    """What an `AdaptiveDraft` has learned from one request."""
 
     def __init__(self, policy: AdaptiveDraft) -> None:
         self._costs = np.array(policy.costs)
@@ -111,7 +112,7 @@ class AdaptiveLength:
         self._blocks = 0
 
     def planned(self) -> int:
-        """Tokens to draft where each is as likely to pass as the mean."""
+        """Tokens to draft if each passes with the mean chance."""
         best = int(np.argmax(self._speeds()))
         return max(best, 1) if self._blocks % _PROBE == 0 else best
 
@@ -127,7 +128,7 @@ class AdaptiveLength:
         return reached * self._mean() >= price
 
     def learn(self, verdicts: Sequence[Verdict]) -> None:
-        """Take in a block's judged tokens."""
+        """Learn from a block's judged tokens."""
         self._blocks += 1
         for verdict in verdicts:
             place = _bin(verdict.draft_prob)

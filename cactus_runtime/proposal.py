@@ -1,4 +1,4 @@
-"""Where drafted tokens come from, each with the very law it was drawn from.
+"""Where drafted tokens come from, with the distributions that they were drawn from.
 
 A drafter is any object with ``propose(ids, count, uniforms) -> Proposal``. It sees the whole
 sequence so far and may propose fewer tokens than asked, or none.
@@ -14,13 +14,14 @@ import torch
 
 @dataclass(frozen=True)
 class Proposal:
-    """Drafted tokens and their laws.
+    """Drafted tokens and their distributions.
 
     Attributes
     ----------
     tokens : int64 tensor, shape (k,)
     probs : tensor, shape (k, V), or None
-        Row i is the law token i was drawn from; None says that each was certain (one-hot).
+        Row i is the distribution that token i was drawn from; None means that each was certain
+        (one-hot).
 
     Examples
     --------
@@ -34,7 +35,7 @@ class Proposal:
 
 @runtime_checkable
 class Drafter(Protocol):
-    """What `decode` asks of a draft that is not a model.
+    """The interface of a draft that is not a model.
 
     Examples
     --------
@@ -45,7 +46,7 @@ class Drafter(Protocol):
     def propose(self, ids: torch.Tensor, count: int, uniforms: torch.Tensor) -> Proposal:
         """Propose at most `count` tokens to follow `ids`, shape (1, n).
 
-        `uniforms`, float64 of shape (count,), is all the randomness there is to spend: one a
+        `uniforms`, float64 of shape (count,), is the only randomness to be used, one number per
         token, so that a seed determines the result.
         """
         ...
@@ -55,8 +56,9 @@ class Drafter(Protocol):
 class PromptLookup:
     """Propose what followed the last occurrence of the latest n-gram; needs no model.
 
-    Its tokens are certain (one-hot laws), so a rule with budget delta emits exactly its candidate
-    law h: here, and only here, KL(emitted || target) <= delta for the exact rule.
+    Its tokens are certain (one-hot distributions), so a rule with budget delta emits exactly its
+    candidate distribution h: here, and only here, KL(emitted || target) <= delta for the exact
+    rule.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Laws of a model pair, recorded along texts its target writes."""
+"""Records the distributions of a model pair along texts that its target writes."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ def record_distributions(
     tolerance: float = 1e-5,
     name: str = "",
 ) -> Recording:
-    """Let the target continue prompts, and record the laws of both models at every token.
+    """Let the target continue prompts, and record both models' distributions at every token.
 
     Parameters
     ----------
     pair : Pair
     prompts : sequence of str, or of token ids
-        Taken as they are, without a chat template.
+        Used without a chat template.
     tokens : int
-        Of each text; its end does not stop it.
+        Length of each text; an end-of-text token does not stop it.
     sampling : SamplingParams
-        Temperature and filters of both laws. Penalties and processors are not supported.
+        Temperature and filters of both distributions. Penalties and processors are not supported.
     seed : int
     tolerance : float
         See `cactus_theory.recording.compress_distributions`.
     name : str
-        Of the pair, kept with the laws.
+        Name of the pair, stored with the distributions.
 
     Returns
     -------
@@ -52,7 +52,7 @@ def record_distributions(
     Raises
     ------
     ValueError, TypeError
-        If there is no prompt, or an argument has no meaning.
+        If there is no prompt, or an argument is out of range.
 
     Examples
     --------
@@ -99,7 +99,7 @@ def _along(
     sampling: SamplingParams,
     seed: int,
 ) -> list[np.ndarray]:
-    """Laws of draft and target, shape (tokens, V), at the tokens of one text."""
+    """Distributions of draft and target, shape (tokens, V), at the tokens of one text."""
     text = decoder.stream(
         Request(
             prompt,

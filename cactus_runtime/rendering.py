@@ -1,4 +1,4 @@
-"""Templates of pages and drawings, filled in so that no text is taken for markup."""
+"""Fills in templates of pages and drawings, and escapes all text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def render(template: str, **values: Any) -> str:
     Parameters
     ----------
     template : str
-        The name of its file.
+        Name of the template's file.
     **values
         Strings are escaped and made `showable`, unless a template says that they are safe.
 
@@ -34,10 +34,10 @@ def render(template: str, **values: Any) -> str:
 
 
 def showable(text: str) -> str:
-    """The text with visible characters in place of those that would not be shown but obeyed.
+    """The text with visible characters in place of control characters.
 
-    Controls other than tab and newline command a terminal; they, surrogates and noncharacters
-    have no place in HTML. Each becomes one character.
+    A terminal would obey controls other than tab and newline. They, surrogates and noncharacters
+    are not allowed in HTML. Each becomes one character.
 
     Parameters
     ----------

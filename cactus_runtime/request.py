@@ -1,4 +1,4 @@
-"""What is asked of a decoder: one prompt and all that determines its text besides the models."""
+"""A request: one prompt and everything that determines its text besides the models."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Prompt = str | Sequence[int] | Sequence[Mapping[str, str]]
 
 @dataclass(frozen=True)
 class Request:
-    """A prompt, and how it is to be continued.
+    """A prompt, and how to continue it.
 
     Parameters
     ----------
@@ -27,33 +27,35 @@ class Request:
         Text, token ids, or chat messages (mappings with "role" and "content") for the
         tokenizer's chat template.
     rule : Rule
-        When a drafted token is kept. `SpeculativeSampling()` emits exactly the target's law;
-        `Cactus(delta)` keeps more, and what is emitted then differs from the target's law by
-        what the result accounts for. `delta` itself is no bound on that difference. Rules that
-        read whole laws (`Clamp`, `Lenience`, ...) are evaluated on the host, in float64.
+        Decides when a drafted token is kept. `SpeculativeSampling()` emits exactly the target's
+        distribution. `Cactus(delta)` keeps more tokens, and what is emitted then differs from the
+        target's distribution; the result's ledger reports by how much. `delta` itself does not
+        bound that difference. Rules that read whole distributions (`Clamp`, `Lenience`, ...) are
+        evaluated in float64, on the host where their formulas need numpy.
     num_draft_tokens : int or AdaptiveDraft
-        Tokens drafted per target pass, 0 being plain decoding; or how to choose their number.
+        Tokens drafted per target pass (0 is plain decoding), or a policy that chooses their number.
     sampling : SamplingParams
         Applied to both models at every drafted and every verified position.
     max_new_tokens : int
-        Never passed, also inside a block, whatever `min_new_tokens` says: the last block is
-        shortened to it, so that under another number the last tokens of a sampled text may differ.
+        Never exceeded, not even inside a block or to reach `min_new_tokens`. The last block is
+        shortened to fit, so the last tokens of a sampled text may depend on this number.
     seed : int, optional
-        In [0, 2**64). Equal seeds give equal results; default a fresh one, told in the result,
-        whatever torch's own generator is set to.
+        In [0, 2**64). Equal seeds give equal results. By default it is drawn at random,
+        independently of torch's generator, and recorded in the result.
     number : int
-        Requests of one seed and different numbers have independent randomness.
+        Requests with the same seed and different numbers have independent randomness.
     stop : sequence of str
-        The text ends before the first of them.
+        The text ends before the first occurrence of any of them.
     eos_token_id : int or sequence of int, optional
-        Default the target's own; an empty sequence never ends the text.
+        Default the target's own; with an empty sequence no token ends the text.
     stop_when : callable, optional
-        Called after each emitted token with all ids so far, prompt included; the text ends, by
-        "stop", where it returns something true.
+        Called after each emitted token with all ids so far, prompt included; the text ends, with
+        finish_reason "stop", when it returns a true value.
     max_total_variation, max_kl : float
-        Budgets of the whole text: positions are verified losslessly where its account would pass
-        one. Then TV(law of the text, target's law) <= max_total_variation, and
-        KL(law of the text || target's law) <= max_kl nats; see `cactus_theory.ledger`.
+        Budgets of the whole text: positions are verified losslessly where its ledger would
+        exceed one. Then TV(text, target's text) <= max_total_variation and
+        KL(text || target's text) <= max_kl nats, between the distributions of whole texts; see
+        `cactus_theory.ledger`.
 
     Raises
     ------
@@ -98,7 +100,7 @@ class Request:
             raise TypeError(f"number must be an integer, got {self.number!r}")
         if not 0 <= self.number < 2**64:
             raise ValueError(f"number must lie in [0, 2**64), got {self.number}")
-        # Either says what is wrong with its arguments.
+        # Both raise on bad arguments.
         Streams(0 if self.seed is None else self.seed, self.number)
         _ = self.budget
 

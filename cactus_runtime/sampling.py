@@ -1,8 +1,8 @@
-"""From a model's logits to the law that is sampled: bias, penalties, temperature and filters.
+"""From logits to the sampled distribution: bias, penalties, temperature and filters.
 
-Both models' laws are taken after these, at every drafted and every verified position. What a
-position's law owes to the tokens before it (penalties, forbidden words, a least length) is
-computed from the very tokens before it, drafted ones included.
+They are applied to both models at every drafted and every verified position. Parts that depend on
+earlier tokens (penalties, forbidden words, a minimum length) are computed from exactly the tokens
+before each position, drafted ones included.
 """
 
 from __future__ import annotations
@@ -32,17 +32,18 @@ from transformers.generation.logits_process import (
 
 STATEFUL = (UnbatchedClassifierFreeGuidanceLogitsProcessor, SynthIDTextWatermarkLogitsProcessor)
 _LARGEST = 1e38
-_COLDEST, _HOTTEST = 1e-30, 1e30  # float32 still divides by them
+_COLDEST, _HOTTEST = 1e-30, 1e30  # float32 can still divide by them
 
 
 @dataclass(frozen=True)
 class SamplingParams:
-    """How logits become a law; applied in this order: penalties, temperature, top-k, top-p, min-p.
+    """How logits become a distribution. Order: penalties, temperature, top-k, top-p, min-p.
 
     Parameters
     ----------
     temperature : float
-        0, or in [1e-30, 1e30]. At 0 the law is one-hot on the first largest logit: greedy decoding.
+        0, or in [1e-30, 1e30]. At 0 the distribution is one-hot on the first largest logit: greedy
+        decoding.
     top_k : int or None
         Keep the k most probable tokens (and ties of the k-th); None keeps all.
     top_p : float
@@ -59,11 +60,11 @@ class SamplingParams:
     bad_words : sequence of sequences of int
         Token sequences that must not be completed.
     min_new_tokens : int
-        Tokens before which the end of the text is forbidden.
+        Number of tokens before which the text may not end.
     processors : sequence of LogitsProcessor
-        More of transformers' kind, applied after these and before the temperature, to both
-        models; each gets the ids so far, shape (1, n), and logits of shape (1, V). They must keep
-        no state between calls: drafted tokens that are refused were seen, too.
+        Additional transformers processors, applied to both models after these and before the
+        temperature. Each gets the ids so far, shape (1, n), and logits of shape (1, V). They must
+        keep no state between calls, because they also see drafted tokens that are rejected later.
 
     Raises
     ------
@@ -131,7 +132,7 @@ class SamplingParams:
 
     @property
     def tempers_only(self) -> bool:
-        """Whether the law is softmax(logits / temperature), and nothing else."""
+        """Whether the distribution is softmax(logits / temperature), and nothing else."""
         return not self.greedy and self == SamplingParams(temperature=self.temperature)
 
     @cached_property
@@ -148,23 +149,24 @@ class SamplingParams:
         return warpers
 
     def warp(self, logits: torch.Tensor) -> torch.Tensor:
-        """Logits, shape (rows, V), whose softmax is the law that is sampled.
+        """Logits, shape (rows, V), whose softmax is the distribution that is sampled.
 
-        Temperature and filters only; what reads the tokens before is in `processors_for`.
+        Temperature and filters only; `processors_for` has the parts that read earlier tokens.
         """
         if self.greedy:
             best = logits.argmax(dim=-1, keepdim=True)
             return torch.full_like(logits, -torch.inf).scatter_(-1, best, 0.0)
         if not self._warpers:
             return logits
-        no_ids: Any = None  # these warpers read none
-        # From the peak down, so that a small temperature sends logits to -inf and never to +inf.
+        no_ids: Any = None  # these warpers do not read ids
+        # The peak is subtracted, so that a small temperature sends logits to -inf and never to
+        # +inf.
         return self._warpers(no_ids, logits - logits.amax(dim=-1, keepdim=True))
 
     def processors_for(
         self, prompt_tokens: int, eos_token_ids: Iterable[int]
     ) -> LogitsProcessorList:
-        """What comes before `warp` and reads the tokens of one request; a new list for each model.
+        """Processors before `warp` that read the tokens of one request; a new list for each model.
 
         Called with ids of shape (1, n) and logits of shape (1, V).
         """
@@ -196,7 +198,7 @@ class CountPenalty(LogitsProcessor):
     Parameters
     ----------
     prompt_tokens : int
-        Tokens at the front that do not count.
+        Number of leading tokens that do not count.
     presence, frequency : float
 
     Examples

@@ -2,7 +2,7 @@
 
 A uniform is a function of (seed, request, position, purpose) and of nothing else, by numpy's
 Philox generator. Draft noise, acceptance and recovery draws are therefore independent streams,
-and a result cannot depend on what else is decoded, or on the order in which requests are served.
+and a result cannot depend on other requests or on the order in which requests are served.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import torch
 
 _WORD = 2**64
 _OUTPUTS = 4  # of one Philox counter
-_EXACT = 53  # bits of an integer that a float64 holds
+_EXACT = 53  # bits of an integer that float64 can represent
 
 
 class Purpose(enum.IntEnum):
-    """What a uniform is spent on."""
+    """The use of a uniform."""
 
     DRAFT = 0
     ACCEPT = 1
@@ -32,7 +32,7 @@ class Streams:
     Parameters
     ----------
     seed : int or None
-        In [0, 2**64); None draws a fresh one below 2**53, which `seed` then tells.
+        In [0, 2**64); None draws one at random below 2**53, which the attribute `seed` records.
     request : int
         Distinguishes requests that share a seed.
 
@@ -46,7 +46,7 @@ class Streams:
 
     def __init__(self, seed: int | None = None, request: int = 0) -> None:
         if seed is None:
-            seed = secrets.randbits(_EXACT)  # which JSON readers with floats keep
+            seed = secrets.randbits(_EXACT)  # exact for JSON readers that use floats
         for name, value in (("seed", seed), ("request", request)):
             if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
                 raise TypeError(f"{name} must be an integer, got {value!r}")
@@ -82,7 +82,7 @@ def draw_tokens(weights: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
     Returns
     -------
     int64 tensor, shape (...)
-        Never an index of weight zero. Of a row with NaN, some index.
+        Never an index of weight zero. An arbitrary index for a row with NaN.
 
     Examples
     --------
@@ -95,4 +95,4 @@ def draw_tokens(weights: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
     threshold = uniform.unsqueeze(-1) * total
     threshold = torch.minimum(threshold, torch.nextafter(total, torch.zeros_like(total)))
     found = torch.searchsorted(cumulative, threshold, right=True).squeeze(-1)
-    return found.clamp(max=weights.shape[-1] - 1)  # NaN: whoever reads the logits reports it
+    return found.clamp(max=weights.shape[-1] - 1)  # NaN is reported where the logits are checked

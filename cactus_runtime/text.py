@@ -1,4 +1,4 @@
-"""From tokens to text as they come: incomplete characters wait, stop strings cut."""
+"""From tokens to text, incrementally: incomplete characters wait, stop strings end the text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from transformers import PreTrainedTokenizerBase
 
 _CONTEXT = 6  # prompt tokens decoded along, for tokenizers that treat a first token specially
 _PIECES = 3  # tokens of a character of four bytes, less one
-_MISSING = "\N{REPLACEMENT CHARACTER}"  # as which tokenizers decode a part of a character
+_MISSING = "\N{REPLACEMENT CHARACTER}"  # tokenizers decode a part of a character to this
 _SPELLINGS = (_MISSING, "<0xEF><0xBF><0xBD>", "ï¿½")  # as a token, by byte fallback, byte-level
 
 
@@ -23,7 +23,7 @@ class TextStream:
         The text continues their text. Where they end inside a character, it begins with that
         character.
     stop : sequence of str
-        The text ends before the first of them; text that may be the beginning of one waits.
+        The text ends before the first of them; text that may be the beginning of one is held back.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class TextStream:
         self._held = ""
 
     def push(self, token: int, *, last: bool = False) -> str:
-        """Add a token; return the text it releases. `last` releases all that waits."""
+        """Add a token and return the text it completes. `last` releases all held-back text."""
         if self._tokenizer is None:
             return ""
         self._ids.append(token)
@@ -58,9 +58,9 @@ class TextStream:
         return piece
 
     def _whole_characters(self) -> tuple[int, int]:
-        """Where in the ids the context begins and where the text does, not inside a character.
+        """Indices where context and text begin, neither inside a character.
 
-        A part of a character is not decoded alone: with byte fallback it spoils its neighbours.
+        A part of a character is not decoded alone, because byte fallback corrupts its neighbours.
         """
         size = len(self._ids)
         if self._tokenizer is None:
@@ -87,7 +87,7 @@ class TextStream:
         after = self._decode(self._ids[self._window :])
         if after == before or (after.endswith(_MISSING) and not whole):
             return ""  # a special token, or the middle of a character
-        if not after.startswith(before):  # new bytes that are no character spoiled the old ones
+        if not after.startswith(before):  # new incomplete bytes changed the old text
             before, after = "", self._decode(self._ids[self._read :])
         self._window, self._read = self._read, len(self._ids)
         return after[len(before) :]

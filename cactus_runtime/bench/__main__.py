@@ -30,7 +30,9 @@ _POSITIVE = click.IntRange(1)
 
 @click.command(context_settings={"show_default": True})
 @click.argument("what", type=click.Choice(["decoding", "verification", "all"]), default="all")
-@click.option("--rounds", type=_POSITIVE, default=5, help="Repetitions, after an uncounted one.")
+@click.option(
+    "--rounds", type=_POSITIVE, default=5, help="Repetitions, after one that is not counted."
+)
 @click.option("--device", default="cpu", help="cpu or cuda.")
 @click.option(
     "--deltas", type=budgets(), default="0,0.01,0.1,0.5,0.75,1", help="Budgets of Cactus, nats."
@@ -39,20 +41,27 @@ _POSITIVE = click.IntRange(1)
 @click.option("--prompt", default=PROMPT, help="Text to continue or answer.")
 @click.option("--drafts", default=2, help="Drafted tokens per target pass.")
 @click.option("--tokens", type=_POSITIVE, default=96, help="Tokens of each decode.")
-@click.option("--temperature", default=0.7, help="Of both models.")
-@click.option("--transformers/--no-transformers", default=True, help="Its own ways as well.")
-@click.option("--config", help="Random weights of this transformers configuration instead.")
-@click.option("--draft-config", help="And a draft of this one.")
-@click.option("--agreement", default=0.8, help="Its acceptance rate, by synthetic logits.")
+@click.option("--temperature", default=0.7, help="Temperature of both models.")
+@click.option(
+    "--transformers/--no-transformers", default=True, help="Also time transformers' own decoding."
+)
+@click.option(
+    "--config", help="Random weights of this transformers configuration instead of a pair."
+)
+@click.option("--draft-config", help="Configuration of the draft that goes with --config.")
+@click.option(
+    "--agreement", default=0.8, help="Acceptance rate of a --config pair, set by synthetic logits."
+)
 @click.option("--dtype", type=click.Choice(["float32", "bfloat16", "float16"]), default="bfloat16")
-@click.option("--prompt-tokens", type=_POSITIVE, default=64, help="Length of its prompt.")
+@click.option("--prompt-tokens", type=_POSITIVE, default=64, help="Prompt length with --config.")
 @click.option("--batch", type=_POSITIVE, default=8, help="Rows.")
 @click.option("--verified-drafts", default=8, help="Drafted tokens per row.")
 @click.option("--vocabulary", type=_POSITIVE, default=151_936, help="Tokens.")
 def bench(**given: Any) -> None:
     """Measure ratios within one interleaved run; one JSON line each, on stdout.
 
-    Medians with least and largest of the rounds. Ctrl-C ends with the whole rounds by then.
+    Reports medians with the least and largest of the rounds. Ctrl-C ends early and keeps complete
+    rounds.
 
     \b
     Example: cactus bench decoding --pair tiny --rounds 3

@@ -1,4 +1,4 @@
-"""Tokens per second of the decoder, of what its parts allow, and of transformers' own ways."""
+"""Tokens per second of the decoder, of the bound its forward passes set, and of transformers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def bench_decoding(
     rounds: int,
     transformers: bool = True,
 ) -> Iterator[dict[str, Any]]:
-    """Speed, acceptance and account of every rule, with ratios within each round.
+    """Speed, acceptance and ledger of every rule, with ratios within each round.
 
     The bound of a round is block_efficiency / (k t_draft + t_verify), with the bare forward times
     measured in that round.
@@ -158,7 +158,7 @@ def _generate(
 
 
 def _fix_assistant(draft: PreTrainedModel, num_draft_tokens: int) -> None:
-    """Have transformers draft this number of tokens, always."""
+    """Make transformers always draft this number of tokens."""
     config: Any = draft.generation_config
     config.num_assistant_tokens = num_draft_tokens
     config.num_assistant_tokens_schedule = "constant"

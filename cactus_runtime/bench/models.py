@@ -1,4 +1,4 @@
-"""Models to time: a bundled pair, or any configuration with random weights and a set agreement."""
+"""Models to time: a bundled pair, or a configuration with random weights and a chosen agreement."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def random_pair(
     device: str,
     dtype: torch.dtype,
 ) -> tuple[PreTrainedModel, PreTrainedModel]:
-    """Two models of given shapes and random weights, whose laws agree by a set amount.
+    """Two models of given shapes and random weights, whose distributions overlap as chosen.
 
-    All of each model is computed, and its logits are then replaced: those of the draft by the
-    logits of a fixed law p, those of the target by the logits of q with sum_x min(p, q) equal to
-    `agreement`. So time is that of the shapes, and acceptance is known.
+    Each model is computed in full, and its logits are then replaced: those of the draft by the
+    logits of a fixed distribution p, those of the target by the logits of q with sum_x min(p, q)
+    equal to `agreement`. So the time is that of the shapes, and the acceptance rate is known.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def random_pair(
     Raises
     ------
     ValueError
-        If the agreement has no meaning, or the vocabularies differ in width.
+        If the agreement is not in [0, 1], or the vocabularies differ in width.
     """
     if not 0 <= agreement <= 1:
         raise ValueError(f"agreement must lie in [0, 1], got {agreement!r}")
@@ -63,7 +63,7 @@ def random_pair(
 
 
 def synthetic_distributions(size: int, agreement: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """Laws p and q of `size` tokens with sum_x min(p, q) = agreement; both peaked, as texts are.
+    """Peaked distributions p and q of `size` tokens with sum_x min(p, q) = agreement.
 
     Examples
     --------
@@ -81,7 +81,7 @@ def synthetic_distributions(size: int, agreement: float) -> tuple[torch.Tensor, 
 
 
 def chat_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
-    """A text as the first message of a chat, or as it is where there is no chat template.
+    """A text as the first message of a chat, or unchanged where there is no chat template.
 
     Examples
     --------
@@ -105,7 +105,7 @@ def without_layers(model: PreTrainedModel, dropped: Collection[int]) -> PreTrain
     Parameters
     ----------
     model : PreTrainedModel
-        A decoder whose layers are ``model.model.layers``, as in Llama and its kin.
+        A decoder whose layers are ``model.model.layers``, as in Llama and similar models.
     dropped : collection of int
         Numbers of layers, from 0.
 

@@ -1,4 +1,4 @@
-"""What passes of two models cost, measured: for `AdaptiveDraft` and the planning functions."""
+"""Measured costs of the passes of two models, for `AdaptiveDraft` and the planning functions."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def measure_costs(
     max_draft_tokens : int
         The table of verifying passes goes up to this many drafted tokens.
     context_tokens : int
-        Tokens that are read before.
+        Tokens in the cache before each pass.
     repetitions : int
 
     Returns
@@ -59,7 +59,7 @@ def measure_costs(
     Raises
     ------
     ValueError
-        If a number has no meaning.
+        If a number is out of range.
 
     Examples
     --------
@@ -95,7 +95,7 @@ def measure_costs(
 
 
 def _timed(model: PreTrainedModel, count: int, context_tokens: int) -> Callable[[], float]:
-    """A function that reads `count` tokens after the context and says how long that took."""
+    """A function that reads `count` tokens after the context and returns the seconds it took."""
     context = open_context(model, rows=1, slots=context_tokens + count)
     ids = torch.arange(context_tokens + count) % vocabulary_size(model)
     context.read([ids[:context_tokens].tolist()])

@@ -1,4 +1,4 @@
-"""Interleaved repetitions: every contender once a round, so that all meet the same machine."""
+"""Interleaved repetitions: every contender runs once per round, under the same conditions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ def interleave(
 ) -> dict[str, list[tuple[float, Any]]]:
     """Seconds and result of each contender in each round, after one round that is not counted.
 
-    Every contender is called with the number of the round. On Ctrl-C, the whole rounds by then.
+    Every contender is called with the number of the round. On Ctrl-C, the complete rounds are
+    returned.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Verification from logits, against one log-sum-exp of the same logits and two usual ways."""
+"""Verification from logits, against one log-sum-exp of the same logits and two common methods."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def textbook(
     accept_uniforms: torch.Tensor,
     recover_uniforms: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Softmax of everything, gather, residuals of all positions, multinomial at one of them."""
+    """Softmax of all logits, gather, residuals of all positions, multinomial at one of them."""
     target = target_logits.softmax(-1)
     index = tokens.unsqueeze(-1)
     q = target[:, :-1].gather(-1, index).squeeze(-1)
@@ -73,7 +73,7 @@ def materialised(
     accept_uniforms: torch.Tensor,
     recover_uniforms: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Candidate laws h written out as tensors of the logits' size, then plain verification."""
+    """Candidates h written out as tensors of the logits' size, then plain verification."""
     target = target_logits.softmax(-1)
     index = tokens.unsqueeze(-1)
     q = target[:, :-1].gather(-1, index)
@@ -106,7 +106,7 @@ def random_block(batch: int, drafts: int, vocabulary: int, device: str) -> dict[
 
 
 def _waiting(run: Callable[[int], Any], device: str) -> Callable[[int], Any]:
-    """The same, and wait until the device has done it."""
+    """The same function, which then waits for the device."""
     if not device.startswith("cuda"):
         return run
 

@@ -17,8 +17,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0: done. 1: a claim has an unexpected verdict, or the reader of a pipe has gone. 2: bad
-        usage, bad input, or something is not installed. 130: interrupted.
+        0: success. 1: a claim has an unexpected verdict, or the reader of a pipe has closed it. 2:
+        bad usage, bad input, or a package is not installed. 130: interrupted.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""All commands by name, and how what goes wrong is told. A command is loaded when it is called."""
+"""All commands by name, and how errors are reported. A command is loaded when it is called."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Entry(NamedTuple):
 
 
 COMMANDS = {
-    "decode": Entry("cactus_runtime.cli.decode:decode", "Decode a prompt, with its account."),
-    "record": Entry("cactus_runtime.cli.record:record", "Record laws of a model pair in a file."),
+    "decode": Entry("cactus_runtime.cli.decode:decode", "Decode a prompt, with its ledger."),
+    "record": Entry("cactus_runtime.cli.record:record", "Record a pair's distributions in a file."),
     "curve": Entry(
         "cactus_runtime.cli.curve:curve", "What rules accept and emit against delta, as recorded."
     ),
@@ -82,10 +82,10 @@ def cactus() -> None:
     \b
     A first tour:
       cactus optimum 1e-4 1.0              what the budget grants to one token
-      cactus curve                         rules against delta, on recorded laws
+      cactus curve                         rules against delta, on recorded distributions
       cactus curve --html curve.html       the same with a slider
       cactus decode "river:" --pair tiny   decode, tokens coloured by origin
-      cactus record --pair tiny -o my.npz  record laws of a pair
+      cactus record --pair tiny -o my.npz  record distributions of a pair
       cactus curve my.npz                  ... and explore them without it
       cactus check --quick                 the theorems, verified by machine
 
@@ -94,12 +94,12 @@ def cactus() -> None:
 
     \b
     Exit status:
-      0    done
-      1    a claim has an unexpected verdict, or the reader of a pipe has gone
-      2    bad usage, bad input, or something is not installed
+      0    success
+      1    a claim has an unexpected verdict, or the reader of a pipe has closed it
+      2    bad usage, bad input, or a package is not installed
       130  interrupted
 
-    What an output's encoding lacks is written as an escape such as \\u2603.
+    Characters that an output's encoding lacks are written as escapes such as \\u2603.
 
     \b
     Completion, for bash (or zsh_source, fish_source):
@@ -108,7 +108,7 @@ def cactus() -> None:
 
 
 def run(arguments: Sequence[str] | None) -> int:
-    """Run the command line; what goes wrong is told in one sentence on stderr.
+    """Run the command line; an error is reported in one sentence on stderr.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ def run(arguments: Sequence[str] | None) -> int:
 
 @contextmanager
 def _any_character(stream: Any) -> Iterator[None]:
-    """Write what the stream's encoding lacks as an escape, and not fail at it."""
+    """Write characters that the stream's encoding lacks as escapes, instead of failing."""
     strict = isinstance(stream, TextIOWrapper) and stream.errors == "strict"
     if strict:
         stream.reconfigure(errors="backslashreplace")
@@ -140,7 +140,7 @@ def _any_character(stream: Any) -> Iterator[None]:
         yield
     finally:
         if strict and not stream.closed:
-            with suppress(OSError):  # its reader has gone
+            with suppress(OSError):  # the reader has closed it
                 stream.reconfigure(errors="strict")
 
 
@@ -163,9 +163,9 @@ def _run(args: list[str] | None) -> int:
         return _refuse(str(error))
     except RuntimeError as error:
         if not type(error).__module__.startswith("cactus_"):
-            raise  # a fault, and no input to tell of
+            raise  # a bug, not bad input
         return _refuse(str(error))
-    except SystemExit as stopped:  # of a command that parses its own arguments
+    except SystemExit as stopped:  # raised by commands that parse their own arguments
         return stopped.code if isinstance(stopped.code, int) else int(stopped.code is not None)
 
 
@@ -191,6 +191,6 @@ def _without_number(error: OSError) -> str:
     return error.strerror if error.filename is None else f"{error.strerror}: {error.filename!r}"
 
 
-def _refuse(told: str) -> int:
-    print(f"cactus: {' '.join(told.split())}", file=sys.stderr)
+def _refuse(message: str) -> int:
+    print(f"cactus: {' '.join(message.split())}", file=sys.stderr)
     return 2

@@ -1,4 +1,4 @@
-"""``cactus curve``: what rules accept and emit against delta, on recorded laws."""
+"""``cactus curve``: what rules accept and emit against delta, on recorded distributions."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from cactus_theory.rules.registry import RULES
 
 DEFAULT = "cactus,exact,safe,lenience,mixture,speculative"
 _LISTED = "\n".join(
-    f"{name:<14}{entry.title}{'' if entry.at_budget else ', free of delta'}"
+    f"{name:<14}{entry.title}{'' if entry.at_budget else ', independent of delta'}"
     for name, entry in RULES.items()
 )
 _BOUNDED = " and ".join(name for name, entry in RULES.items() if entry.bounds_kl)
-_HELP = f"""Acceptance, TV and KL of what rules emit, against delta, on the laws recorded in FILE.
+_HELP = f"""Acceptance, TV and KL of what rules emit, against delta, for the recording FILE.
 
-Without FILE, on the laws of the tiny pair that come with cactus. Every figure is a mean over the
-recorded positions; divergences are of the emitted law from the target's, KL in nats. Delta bounds
-that KL for {_BOUNDED} only. Rules:
+Without FILE, the recording of the pair "tiny" that comes with cactus is used. Every figure is a
+mean over the recorded positions. TV and KL (in nats) compare the emitted distribution with the
+target's. Delta bounds that KL for {_BOUNDED} only. Rules:
 
 \b
 {_LISTED}
@@ -43,13 +43,19 @@ Examples:
 
 @click.command(help=_HELP)
 @click.argument("file", required=False, type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--rules", default=DEFAULT, show_default=True, help="Names with commas, or: all.")
+@click.option(
+    "--rules", default=DEFAULT, show_default=True, help="Names separated by commas, or: all."
+)
 @click.option("--from", "first", type=float, default=1e-3, show_default=True, help="Least delta.")
 @click.option("--to", "last", type=float, default=10.0, show_default=True, help="Largest delta.")
 @click.option("--points", type=click.IntRange(2), default=17, show_default=True, help="Deltas.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV instead of a table.")
-@click.option("--plot", type=Picture(), help="Draw them: .png, .svg or .pdf (needs matplotlib).")
-@click.option("--pareto", type=Picture(), help="Draw acceptance against TV and KL, likewise.")
+@click.option(
+    "--plot", type=Picture(), help="Draw the curves: .png, .svg or .pdf (needs matplotlib)."
+)
+@click.option(
+    "--pareto", type=Picture(), help="Draw acceptance against TV and KL, in the same formats."
+)
 @click.option("--html", type=Output(), help="Write a page with a slider; it needs no server.")
 def curve(
     file: Path | None,
@@ -77,7 +83,7 @@ def curve(
     if html is not None:
         from cactus_runtime.cli.page import curve_page
 
-        html.write_text(curve_page(curves, about=_told(laws)), encoding="utf-8")
+        html.write_text(curve_page(curves, about=_about(laws)), encoding="utf-8")
         click.echo(f"wrote {html}", err=True)
 
 
@@ -90,7 +96,7 @@ def _names(rules: str) -> list[str]:
 
 
 def _traced(laws: Recording, names: list[str], deltas: np.ndarray) -> dict[str, Curve]:
-    """Curves by name; on a terminal, with their progress."""
+    """Curves by name; shows progress on a terminal."""
     with click.progressbar(
         names, label="curves", file=sys.stderr, hidden=not sys.stderr.isatty()
     ) as progress:
@@ -100,8 +106,8 @@ def _traced(laws: Recording, names: list[str], deltas: np.ndarray) -> dict[str, 
         }
 
 
-def _told(laws: Recording) -> str:
-    """Where the laws are from and how exact their figures are."""
+def _about(laws: Recording) -> str:
+    """Where the distributions come from and how exact their figures are."""
     about, errors = laws.about, laws.errors
     pair = f" of the pair {about['pair']}" if about.get("pair") else ""
     warm = f" at temperature {about['temperature']}" if "temperature" in about else ""
@@ -128,7 +134,7 @@ def _write_csv(curves: Mapping[str, Curve]) -> None:
 
 
 def _write_table(laws: Recording, curves: Mapping[str, Curve]) -> None:
-    click.echo(_told(laws))
+    click.echo(_about(laws))
     seen = ""
     for name, delta, *figures in _rows(curves):
         if name != seen:

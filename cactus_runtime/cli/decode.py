@@ -1,4 +1,4 @@
-"""``cactus decode``: a prompt in, text and its account out."""
+"""``cactus decode``: a prompt in, text and its ledger out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cactus_theory.rules import Rule
 if TYPE_CHECKING:
     from cactus_runtime.result.result import DecodeResult
 
-PAIRS = ("smollm2", "tiny")  # here too, for help and completion without model code
+PAIRS = ("smollm2", "tiny")  # repeated here, for help and completion without model code
 INTERRUPTED = 130
 
 
@@ -29,22 +29,27 @@ INTERRUPTED = 130
 )
 @click.option("--target", help="A folder or hub name instead of a pair.")
 @click.option("--draft", help="A smaller model of the same tokenizer, for --target.")
-@click.option("--device", help="Where models named by --target are put; default cpu.")
+@click.option("--device", help="Device for models named by --target; default cpu.")
 @rule_options
 @click.option("--drafts", default=2, show_default=True, help="Drafted tokens per target pass.")
-@click.option("--tokens", default=96, show_default=True, help="Most tokens to decode.")
-@click.option("--temperature", default=0.7, show_default=True, help="Of both models.")
+@click.option("--tokens", default=96, show_default=True, help="Maximum number of tokens.")
+@click.option("--temperature", default=0.7, show_default=True, help="Temperature of both models.")
 @click.option("--top-k", type=int, help="Keep the k most probable tokens.")
-@click.option("--top-p", default=1.0, show_default=True, help="Keep this mass of tokens.")
-@click.option("--seed", type=int, help="Repeats a run.")
+@click.option(
+    "--top-p", default=1.0, show_default=True, help="Keep the most probable tokens up to this mass."
+)
+@click.option("--seed", type=int, help="Makes a run repeatable.")
 @click.option("--max-kl", default=float("inf"), help="Budget of the whole text, nats.")
 @click.option("--max-tv", default=float("inf"), help="Budget of the whole text, total variation.")
-@click.option("--raw", is_flag=True, help="Use no chat template.")
+@click.option("--raw", is_flag=True, help="Do not apply the chat template.")
 @click.option(
-    "--json", "as_json", is_flag=True, help="One JSON object; null: infinite or undefined."
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print one JSON object; null means infinite or undefined.",
 )
 @click.option("--html", type=Output(), help="Write a page.")
-@click.option("--quiet", is_flag=True, help="Leave out the account on stderr.")
+@click.option("--quiet", is_flag=True, help="Do not print the ledger on stderr.")
 def decode(
     prompt: str | None,
     file: TextIO | None,
@@ -66,11 +71,11 @@ def decode(
     html: Path | None,
     quiet: bool,
 ) -> int:
-    """Decode PROMPT, stream the text, and say what it cost.
+    """Decode PROMPT, stream the text, and report what it cost.
 
-    The prompt is the argument, or --file, or what is piped in. Text goes to stdout (coloured by
-    origin on a terminal), the account to stderr. Ctrl-C ends the text early; what there is by then
-    is accounted for, and the exit status is 130.
+    The prompt is the argument, --file, or standard input. Text goes to stdout (coloured by origin
+    on a terminal), the ledger to stderr. Ctrl-C ends the text early: what was decoded is reported,
+    and the exit status is 130.
 
     \b
     Examples:
@@ -114,7 +119,7 @@ def decode(
 
 
 def record(result: DecodeResult) -> dict[str, Any]:
-    """What ``--json`` prints of a result, as `strict_json` writes it.
+    """What ``--json`` prints for a result, as data for `strict_json`.
 
     Parameters
     ----------
@@ -127,8 +132,8 @@ def record(result: DecodeResult) -> dict[str, Any]:
     Examples
     --------
     >>> from cactus_runtime import decode
-    >>> told = record(decode("tiny", "dog:", max_new_tokens=3, seed=1))
-    >>> len(told["tokens"]), sorted(told["tokens"][0])
+    >>> data = record(decode("tiny", "dog:", max_new_tokens=3, seed=1))
+    >>> len(data["tokens"]), sorted(data["tokens"][0])
     (3, ['id', 'logprob', 'origin', 'text', 'verdict'])
     """
     return {

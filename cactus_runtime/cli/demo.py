@@ -1,4 +1,4 @@
-"""``cactus demo``: a pair decodes a prompt by a rule, by speculative sampling, and plainly."""
+"""``cactus demo``: a pair decodes a prompt under a rule, by speculative sampling, and plainly."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from cactus_theory.rules import Rule, SpeculativeSampling
 @click.argument("prompt", default="Why is the sky blue?")
 @click.option("--pair", type=click.Choice(PAIRS), default="smollm2", help="Models.")
 @click.option("--drafts", default=2, help="Drafted tokens per target pass.")
-@click.option("--temperature", default=0.7, help="Of both models.")
-@click.option("--tokens", default=96, help="Most tokens to decode.")
-@click.option("--seed", default=1, help="Repeats a run.")
+@click.option("--temperature", default=0.7, help="Temperature of both models.")
+@click.option("--tokens", default=96, help="Maximum number of tokens.")
+@click.option("--seed", default=1, help="Makes a run repeatable.")
 @rule_options
 def demo(**given: Any) -> int:
-    """Decode PROMPT by a rule, then plainly and by speculative sampling, and compare.
+    """Decode PROMPT under a rule, then plainly and by speculative sampling, and compare.
 
     \b
     Example: cactus demo "river:" --pair tiny
@@ -50,7 +50,7 @@ def demo(**given: Any) -> int:
             )
         )
 
-    with console.status("warming up"):  # or the first decode would pay for it alone
+    with console.status("warming up"):  # so that the first decode is not slower
         stream(options.rule, options.drafts, 8).finish()
     console.print(f"[dim]{options.prompt}[/dim] (decoded under {options.rule})")
     if console.is_terminal:

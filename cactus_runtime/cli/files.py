@@ -1,4 +1,4 @@
-"""Files to write, refused before the work rather than after it, and text to read."""
+"""Output files, checked before the work starts, and text to read."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Output(click.Path):
 
 
 class Picture(Output):
-    """A picture to write, in a format that is drawn.
+    """A picture to write, in a supported format.
 
     Examples
     --------
@@ -42,7 +42,7 @@ class Picture(Output):
     """
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """The path, if its suffix is that of a format."""
+        """The path, if its suffix names a supported format."""
         path = super().convert(value, param, ctx)
         if path.suffix.lower() not in (".png", ".svg", ".pdf"):
             self.fail(f"a picture ends in .png, .svg or .pdf, got {path.name!r}", param, ctx)
@@ -50,7 +50,7 @@ class Picture(Output):
 
 
 def read_text(file: TextIO) -> str:
-    """The text of a file or a pipe, with line ends as Python has them, whatever they were.
+    """The text of a file or a pipe, with all line ends converted to Python's.
 
     Python translates them in files, and in a pipe on Windows only.
 

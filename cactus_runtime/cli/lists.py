@@ -1,4 +1,4 @@
-"""Numbers in one option, with commas between them."""
+"""Numbers in one option, separated by commas."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import click
 
 
 class Numbers(click.ParamType):
-    """Numbers with commas.
+    """Numbers separated by commas.
 
     Parameters
     ----------
     number : type
         int or float.
     accepts : callable
-        Whether a number may be among them.
+        Whether a number is allowed.
     wanted : str
-        What they must be, for the error.
+        What they must be, for the error message.
 
     Examples
     --------
@@ -36,7 +36,7 @@ class Numbers(click.ParamType):
         self._number, self._accepts, self._wanted = number, accepts, wanted
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The numbers, each of which is accepted and is there once."""
+        """The numbers, all allowed and all different."""
         if isinstance(value, tuple):
             return value
         try:

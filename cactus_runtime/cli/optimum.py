@@ -24,12 +24,12 @@ def optimum(target_prob: float, delta: float, as_json: bool, plot: Path | None) 
     """What a budget of DELTA nats grants to a drafted token of target probability Q.
 
     One row for each rule whose candidate has such a budget: g, which the candidate grants the
-    token, and KL(Bernoulli(g) || Bernoulli(Q)), which that spends. "exact" is the largest g within
-    the budget, "cactus" the second-order form of the paper, "safe" a closed form that is never
-    beyond the budget.
+    token, and KL(Bernoulli(g) || Bernoulli(Q)), which g spends. "exact" is the largest g within the
+    budget, "cactus" the second-order form of the paper, "safe" a closed form that never exceeds the
+    budget.
 
-    The gap is exact less cactus: negative where the second order overspends. The budget is one
-    candidate's, and bounds nothing of what is emitted.
+    The gap is exact minus cactus: negative where the second order overspends. The budget is one
+    candidate's, and does not bound what is emitted.
 
     \b
     Example: cactus optimum 1e-4 1.0
@@ -70,7 +70,7 @@ def granted(target_prob: float, delta: float) -> dict[str, float]:
     Raises
     ------
     ValueError, TypeError
-        If they are not.
+        If an argument is out of range.
 
     Examples
     --------
@@ -78,7 +78,7 @@ def granted(target_prob: float, delta: float) -> dict[str, float]:
     >>> round(found["exact"], 4), round(found["cactus"], 4), round(found["gap"], 4)
     (0.1555, 0.0142, 0.1412)
     """
-    gap = optimum_gap(target_prob, delta)  # which says what is wrong with them
+    gap = optimum_gap(target_prob, delta)  # raises on bad arguments
     rules: dict[str, Any] = {name: entry.at(delta) for name, entry in budgeted_candidates().items()}
     values = {name: float(rule.boost(target_prob)) for name, rule in rules.items()}
     spent = {f"{name}_kl": float(binary_kl(g, target_prob)) for name, g in values.items()}

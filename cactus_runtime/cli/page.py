@@ -21,9 +21,9 @@ def curve_page(curves: Mapping[str, Curve], *, about: str) -> str:
     Parameters
     ----------
     curves : mapping of str to Curve
-        By the names of their rules; all of the same deltas.
+        Keyed by the names of their rules; all have the same deltas.
     about : str
-        What the page says of the laws, as text.
+        Text about the distributions, shown on the page.
 
     Returns
     -------
@@ -50,7 +50,7 @@ def curve_page(curves: Mapping[str, Curve], *, about: str) -> str:
 
 
 def _drawn(name: str, found: Curve) -> dict[str, Any]:
-    """How a rule is named and drawn, its curves, and g at every q for every delta."""
+    """Name and line style of a rule, its curves, and g at every q for every delta."""
     entry = RULES[name]
     granted = None
     if entry.has_candidates:

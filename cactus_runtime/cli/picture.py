@@ -9,7 +9,7 @@ import click
 
 
 def draw(path: Path, picture: str, *arguments: Any) -> None:
-    """Write a picture in the format its suffix names, and say so on stderr.
+    """Write a picture in the format of its suffix, and report it on stderr.
 
     Parameters
     ----------
@@ -17,7 +17,7 @@ def draw(path: Path, picture: str, *arguments: Any) -> None:
     picture : str
         A function of `cactus_theory.plots` that returns a pair of axes.
     *arguments
-        Its own.
+        Its arguments.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""``cactus record``: laws of a pair, for exploring without it."""
+"""``cactus record``: distributions of a pair, to explore without its models."""
 
 from __future__ import annotations
 
@@ -14,16 +14,20 @@ from cactus_runtime.cli.files import Output, read_text
 @click.command()
 @click.argument("prompts", nargs=-1)
 @click.option("-o", "--output", type=Output(), required=True, help="The file to write.")
-@click.option("--file", type=click.File(encoding="utf-8"), help="Prompts, one a line; - is stdin.")
-@click.option("--pair", type=click.Choice(PAIRS), default="tiny", show_default=True, help="Models.")
-@click.option("--device", default="cpu", show_default=True, help="Where the models are put.")
-@click.option("--tokens", default=12, show_default=True, help="Positions per prompt.")
-@click.option("--temperature", default=0.7, show_default=True, help="Of both models.")
-@click.option("--top-k", type=int, help="Keep the k most probable tokens.")
-@click.option("--top-p", default=1.0, show_default=True, help="Keep this mass of tokens.")
-@click.option("--seed", default=0, show_default=True, help="Of the texts.")
 @click.option(
-    "--tolerance", default=1e-5, show_default=True, help="Most mass, and KL in nats, to merge."
+    "--file", type=click.File(encoding="utf-8"), help="Prompts, one per line; - is stdin."
+)
+@click.option("--pair", type=click.Choice(PAIRS), default="tiny", show_default=True, help="Models.")
+@click.option("--device", default="cpu", show_default=True, help="Device of the models.")
+@click.option("--tokens", default=12, show_default=True, help="Positions per prompt.")
+@click.option("--temperature", default=0.7, show_default=True, help="Temperature of both models.")
+@click.option("--top-k", type=int, help="Keep the k most probable tokens.")
+@click.option(
+    "--top-p", default=1.0, show_default=True, help="Keep the most probable tokens up to this mass."
+)
+@click.option("--seed", default=0, show_default=True, help="Seed of the texts.")
+@click.option(
+    "--tolerance", default=1e-5, show_default=True, help="Largest mass, and KL in nats, to merge."
 )
 def record(
     prompts: tuple[str, ...],
@@ -38,11 +42,12 @@ def record(
     seed: int,
     tolerance: float,
 ) -> None:
-    """Let the target continue PROMPTS, and record the laws of draft and target at every token.
+    """Let the target continue PROMPTS, and record draft and target at every token.
 
-    A law's most probable tokens are kept; the rest, at most --tolerance of either law, is merged
-    into three. What that can move in a curve is told by `cactus curve FILE`. Without prompts,
-    those of the file that comes with cactus are used, which this command made:
+    A distribution's most probable tokens are kept; the rest, at most --tolerance of either
+    distribution, is merged into three. `cactus curve FILE` reports how much that can change a
+    curve. Without prompts, those of the recording that comes with cactus are used, which this
+    command made:
 
     \b
       cactus record --pair tiny -o tiny.npz

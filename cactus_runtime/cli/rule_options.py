@@ -1,6 +1,6 @@
-"""Options that choose a rule: ``--rule``, and one for each parameter of a rule of the registry.
+"""Options that choose a rule: ``--rule``, and one for each parameter of the registry's rules.
 
-A rule that is added to the registry has its options by that alone.
+A rule that is added to the registry gets its options automatically.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import click
 
 from cactus_theory.rules.registry import DIVERGENCES, RANGES, RULES, Parameter, rule_from, takes
 
-DELTA = "0.1"  # nats, where the rule has such a budget and none is given
+DELTA = "0.1"  # nats, for rules with such a budget where none is given
 
 
 def rule_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a function, as its argument ``rule``, the rule that the options describe.
+    """Pass a function the rule that the options describe, as its argument ``rule``.
 
     Examples
     --------
@@ -52,25 +52,25 @@ def rule_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _parameters() -> dict[str, dict[str, Parameter]]:
-    """By the name of a parameter: the rules that have it, with what it means to them."""
+    """Maps a parameter's name to the rules that have it, each with its meaning there."""
     found: dict[str, dict[str, Parameter]] = {}
     for rule, entry in RULES.items():
         for parameter in entry.parameters:
-            if parameter.domain != "rule":  # whose own parameters are options already
+            if parameter.domain != "rule":  # its own parameters are options already
                 found.setdefault(parameter.name, {})[rule] = parameter
     return found
 
 
 def _help(users: dict[str, Parameter]) -> str:
-    """What the parameter means, rule by rule where that differs."""
+    """The meaning of the parameter, for each rule where it differs."""
     meanings: dict[Parameter, list[str]] = {}
     for rule, parameter in users.items():
         meanings.setdefault(parameter, []).append(rule)
-    told = [
+    parts = [
         f"{', '.join(rules)}: {p.meaning}, {RANGES[p.domain]}{_default(p)}"
         for p, rules in meanings.items()
     ]
-    return f"Of {'; '.join(told)}."
+    return f"Of {'; '.join(parts)}."
 
 
 def _default(parameter: Parameter) -> str:

@@ -1,1 +1,1 @@
-"""Our decoder behind the interfaces of others; each module needs the package it is named after."""
+"""The decoder behind other packages' interfaces; each module needs the package in its name."""

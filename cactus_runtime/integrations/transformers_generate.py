@@ -1,7 +1,7 @@
-"""``model.generate(..., custom_generate=cactus_generate)``: our decoder behind transformers' own.
+"""``model.generate(..., custom_generate=cactus_generate)``: this decoder inside transformers.
 
 Knows what `generate` prepares (padded ids, processors, stopping criteria, a configuration) and
-says it in the terms of `Request`. Does not know how to decode.
+translates it into requests. Does not know how to decode.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from cactus_runtime import (
 from cactus_runtime.sampling import STATEFUL
 from cactus_theory.rules import Rule, SpeculativeSampling
 
-_NOT_OURS = {  # of a generation configuration: values that ask for nothing, and why not others
+_NOT_OURS = {  # values of a generation configuration that change nothing, and why others fail
     "num_beams": ((1,), "beams are not sampled"),
     "constraints": ((), "constraints need beams"),
     "force_words_ids": ((), "forced words need beams"),
@@ -68,21 +68,21 @@ _NOT_OURS = {  # of a generation configuration: values that ask for nothing, and
     "output_attentions": ((False,), "they are not kept"),
     "output_hidden_states": ((False,), "they are not kept"),
 }
-_DROPPED = {  # arguments that `generate` keeps to itself, and what to do instead
+_DROPPED = {  # arguments that `generate` does not pass on, and what to do instead
     "assistant_model": "pass it as draft_model",
     "streamer": "bind it: custom_generate=functools.partial(cactus_generate, streamer=...)",
-    "synced_gpus": "rows of several processes do not keep step",
+    "synced_gpus": "rows of several processes are not synchronised",
 }
 _READ = {"attention_mask", "position_ids", "cache", "past_key_values"}
 _INPUT_METHODS = ("prepare_inputs_for_generation", "_prepare_model_inputs")
-_MOOT = {"use_cache", "logits_to_keep"}  # set by `generate` for the loop that is not run
-_WARPERS = (  # those of SamplingParams, in its order, which is theirs
+_MOOT = {"use_cache", "logits_to_keep"}  # set by `generate` for its own loop, which does not run
+_WARPERS = (  # those of SamplingParams, in the same order as transformers'
     (TemperatureLogitsWarper, "temperature"),
     (TopKLogitsWarper, "top_k"),
     (TopPLogitsWarper, "top_p"),
     (MinPLogitsWarper, "min_p"),
 )
-_ALIKE = (  # treat every row of a batch alike, and so may be asked for one
+_ALIKE = (  # treat every row of a batch alike, so they can be called for one row
     *(kind for kind, _ in _WARPERS),
     LogitNormalization,
     MinLengthLogitsProcessor,
@@ -103,7 +103,7 @@ class CactusOutput(GenerateDecoderOnlyOutput):
     sequences : int64 tensor, shape (rows, length)
         Prompts and texts, padded on both sides.
     results : tuple of DecodeResult
-        Of each row: acceptance, blocks, and the account of what was spent.
+        One per row: acceptance, blocks, and the ledger.
 
     Examples
     --------
@@ -135,41 +135,42 @@ def cactus_generate(
 ) -> torch.Tensor | CactusOutput:
     """Decode what `generate` has prepared: pass it as ``custom_generate``.
 
-    Everything that `generate` makes a logits processor or a stopping criterion of holds for
-    drafted and verified positions alike. Processors see each row with its padding, as they do
-    there; they are called for both models and must be functions of ids and logits alone. The
-    cache is the decoder's own, whatever the configuration's ``cache_implementation``.
+    Every option that `generate` turns into a logits processor or a stopping criterion is applied at
+    drafted and verified positions. Processors see each row with its padding, as usual. They are
+    called for both models and must be functions of ids and logits alone. The decoder uses its own
+    cache and ignores the configuration's ``cache_implementation``.
 
     Parameters
     ----------
     model, input_ids, logits_processor, stopping_criteria, generation_config, **model_kwargs
         Passed by `generate`.
     draft_model : str, Path, PreTrainedModel, Drafter or None
-        As `Decoder` takes its draft; None is plain decoding.
+        As for `Decoder`; None means plain decoding.
     rule, num_draft_tokens, max_total_variation, max_kl
         As for `Request`.
     seed : int, optional
-        Row i is the decode of this seed and number i; default one drawn from torch's generator,
-        so that `transformers.set_seed` repeats a call.
+        Row i is decoded with this seed and number i. By default the seed is drawn from torch's
+        generator, so `transformers.set_seed` makes a call repeatable.
     batch_size : int, optional
         Rows decoded together; default all.
     stop_strings : str or sequence of str, optional
-        As `generate` has it. Needs `tokenizer`.
+        As for `generate`. Needs `tokenizer`.
     tokenizer : PreTrainedTokenizerBase, optional
-        Bind it by `functools.partial`: `generate` keeps its own to itself. Results have text then.
+        Bind it by `functools.partial`, because `generate` does not pass its own on. Results then
+        have text.
     streamer : BaseStreamer, optional
-        For one row. Bind it by `functools.partial` too, and do not pass it to `generate`.
+        For a single row only. Bind it by `functools.partial` too, and do not pass it to `generate`.
 
     Returns
     -------
     int64 tensor, shape (rows, length), or CactusOutput
-        Prompts and texts as `generate` returns them, or those and the results, by the
-        configuration's ``return_dict_in_generate``.
+        Prompts and texts as `generate` returns them; with the configuration's
+        ``return_dict_in_generate``, also the results.
 
     Raises
     ------
     NonFiniteLogitsError, TypeError, ValueError
-        Naming what cannot be served and why.
+        Naming the option that cannot be served, and why.
 
     Examples
     --------
@@ -222,7 +223,7 @@ def cactus_generate(
         together = len(requests) if batch_size is None else batch_size
         decoding = decoder.batch(requests, batch_size=together)
         _stream(decoding, input_ids, streamer)
-    finally:  # or whoever reads from a streamer in another thread waits for ever
+    finally:  # otherwise a thread that reads from the streamer waits forever
         for one in (streamer, dropped.get("streamer")):
             if one is not None:
                 one.end()
@@ -240,7 +241,7 @@ def _rows(
     processors: Sequence[LogitsProcessor],
     criteria: Sequence[StoppingCriteria],
 ) -> list[Request]:
-    """What is asked, of each row: with its number, and its padding where that is looked at."""
+    """The request of each row, with its number, and its padding where a processor sees it."""
     requests = []
     for number, prompt in enumerate(prompts):
         padding = input_ids[number : number + 1, : input_ids.shape[1] - len(prompt)]
@@ -257,7 +258,8 @@ def _rows(
 class _RowProcessor(LogitsProcessor):
     """The processors of a padded batch, for one of its rows.
 
-    Some know the rows apart. They are given the batch full of this one, and asked for its place.
+    Some treat rows differently. They are given a batch filled with this row, and only its place is
+    read.
     """
 
     def __init__(
@@ -278,9 +280,9 @@ class _RowProcessor(LogitsProcessor):
 
 
 def _dropped() -> dict[str, Any]:
-    """What `generate` was given and has not passed on, without a word.
+    """Arguments that `generate` was given and silently did not pass on.
 
-    Its frame is the only place to find out.
+    They can only be found in its frame.
     """
     frame: Any = inspect.currentframe()
     caller = frame.f_back.f_back
@@ -321,7 +323,7 @@ def _check_served(
 
 
 def _check_inputs_unchanged(model: PreTrainedModel) -> None:
-    """Raise ValueError where a wrapper has `generate` read other inputs than the token ids."""
+    """Raise ValueError where a wrapper makes `generate` read other inputs than the token ids."""
     for name in _INPUT_METHODS:
         own = getattr(type(model), name, None)
         if name in vars(model) and getattr(vars(model)[name], "__func__", None) is not own:
@@ -380,7 +382,7 @@ def _stop_string_criteria(
 def _split_criteria(
     criteria: Iterable[StoppingCriteria], config: GenerationConfig
 ) -> tuple[tuple[int, ...], int, list[StoppingCriteria]]:
-    """Ids that end a text, the most tokens with the prompt and its padding, all other criteria."""
+    """Ids that end a text, the maximum length with prompt and padding, and all other criteria."""
     ends: list[int] = []
     lengths: list[int] = []
     others = []
@@ -411,14 +413,16 @@ def _stop_when(
 def _pad_token(config: GenerationConfig, *, needed: bool) -> int:
     pad = config._pad_token_tensor
     if pad is None and needed:
-        raise ValueError("pad_token_id must be given where rows may end apart, got None")
+        raise ValueError(
+            "pad_token_id must be given where rows may end at different lengths, got None"
+        )
     return 0 if pad is None else int(pad)
 
 
 def _split_processors(
     processors: Sequence[LogitsProcessor], *, sample: bool | None
 ) -> tuple[SamplingParams, list[LogitsProcessor]]:
-    """The warpers at the end as parameters, which the decoder applies to all rows at once."""
+    """The trailing warpers as parameters, which the decoder applies to all rows at once."""
     if not sample:
         return SamplingParams(temperature=0), list(processors)
     left, found = list(processors), {}
@@ -429,7 +433,7 @@ def _split_processors(
 
 
 def _plain(warper: Any) -> bool:
-    """Whether a warper removes tokens entirely and is free to keep a single one."""
+    """Whether a warper removes tokens with -inf and may keep a single one."""
     removes = getattr(warper, "filter_value", -math.inf) == -math.inf
     return removes and getattr(warper, "min_tokens_to_keep", 1) == 1
 
@@ -437,7 +441,7 @@ def _plain(warper: Any) -> bool:
 def _stream(
     decoding: BatchDecoding, input_ids: torch.Tensor, streamer: BaseStreamer | None
 ) -> None:
-    """Decode to the end; Ctrl-C is passed on."""
+    """Decode to the end; Ctrl-C is raised again."""
     if streamer is not None:
         streamer.put(input_ids.cpu())
     for _, token in decoding:

@@ -27,18 +27,18 @@ _SPARE_SLOTS = 256
 
 
 class DecodeState:
-    """What a batch is decoded on: both models' caches, and the programs captured over them.
+    """What a batch is decoded with: both models' caches, and the block programs that use them.
 
     Parameters
     ----------
     target : PreTrainedModel
     draft : PreTrainedModel, Drafter or None
     drafter : BatchDrafter
-        By which the draft proposes, with caches of as many rows and slots.
+        Proposes the drafts, with caches of the same numbers of rows and slots.
     rows : int
-        Decoded together at most.
+        Maximum number of rows decoded together.
     slots : int
-        Tokens of the longest row, drafts included.
+        Maximum number of tokens of a row, drafts included.
     """
 
     def __init__(
@@ -64,9 +64,9 @@ class DecodeState:
         rows: int,
         slots: int,
     ) -> bool:
-        """Whether it would do for another batch of these models, without much idle room.
+        """Whether it fits another batch of these models, without much unused room.
 
-        The passes of a static context look at all slots.
+        Unused room costs time, because the passes of a static context read all slots.
         """
         fits = rows == self._rows and slots <= self._slots <= 2 * slots + _SPARE_SLOTS
         return fits and self._models == (fingerprint(target), fingerprint(draft))
@@ -75,8 +75,8 @@ class DecodeState:
 class BatchDecoding(Iterator[tuple[int, Token]]):
     """Requests being decoded together: iterate over (index of the request, token).
 
-    A row that ends makes room for the next request that waits. What a row emits does not depend
-    on the others, but for the last bits in which a model's kernels differ between batch shapes.
+    A row that ends makes room for the next request that waits. What a row emits does not depend on
+    the others, except where a model's kernels differ in their last bits between batch shapes.
 
     Parameters
     ----------
@@ -125,14 +125,15 @@ class BatchDecoding(Iterator[tuple[int, Token]]):
         except StopIteration:
             raise
         except Exception as failure:
-            self._failure = failure  # or asking again would look like a text that ended
+            self._failure = failure  # otherwise the next call would look like the end of the text
             raise
 
     def finish(self, on_token: Callable[[int, Token], object] | None = None) -> list[DecodeResult]:
-        """Decode to the end and return the results; on Ctrl-C, what there is by then.
+        """Decode to the end and return the results; on Ctrl-C, the results so far.
 
-        What `on_token` raises passes through, and the decode can go on; what a block raises (a
-        model, a drafter, a processor) ends it for good, and asking again raises it again.
+        An exception of `on_token` passes through, and the decode can be continued. An exception
+        inside a block (from a model, a drafter, a processor) ends the decode, and every later call
+        raises it again.
         """
         try:
             for index, token in self:
@@ -218,7 +219,7 @@ class BatchDecoding(Iterator[tuple[int, Token]]):
             self._active.append(self._waiting.popleft())
 
     def _settle(self, rows: Sequence[Row]) -> None:
-        """Rewind to what was emitted, and close the ranks where a row has ended."""
+        """Rewind to what was emitted, and fill the places of rows that have ended."""
         for i, row in enumerate(rows):
             self._target.lengths[i] = len(row.ids) - 1
         self._drafter.settle(rows)

@@ -1,8 +1,8 @@
-"""Whole blocks with nothing to decide on the host: draft loop, target pass, verification, account.
+"""Whole blocks without decisions on the host: draft loop, target pass, verification, charges.
 
-Between the copy of a few numbers to the device and the copy of what was found back from it, such a
-block is one function of fixed buffers, so that on a CUDA device one graph is launched for it. On
-other devices the function can be run as it is, by which it is tested.
+A few numbers are copied to the device, and the result is copied back. Between the two, such a block
+is one function of fixed buffers, so a CUDA device launches one graph for it. On other devices the
+function runs directly, which is how it is tested.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _KEPT = 16  # programs
 
 
 class Judged(NamedTuple):
-    """Outcomes of a block's rows, and by what non-finite logits among them are known."""
+    """Judgements of a block's rows, and the numbers that reveal non-finite logits."""
 
     judgements: list[RowJudgement]
     drafts: Drafts
@@ -44,7 +44,7 @@ class Judged(NamedTuple):
 
 
 class BlockPrograms:
-    """The programs that blocks have asked for last; each may hold a graph, so they are not many.
+    """The most recently used block programs; each may hold a graph, so their number is limited.
 
     Parameters
     ----------
@@ -57,10 +57,11 @@ class BlockPrograms:
         self._programs: list[tuple[tuple[Rule, SamplingParams, int], BlockProgram | None]] = []
 
     def find(self, rows: Sequence[Row]) -> BlockProgram | None:
-        """The program for the next block of these rows, made at need; None if there is no such.
+        """The program for the next block of these rows, made if necessary;
 
-        There is one if the rows agree in rule and sampling, if no rule, budget, processor or
-        adaptive draft length asks the host, and if the models lack only the last tokens.
+        None if there is none. There is one if the rows share rule and sampling, if no rule, budget,
+        processor or adaptive draft length needs the host, and if the models have only the last
+        tokens left to read.
         """
         lengths = self._target.lengths
         rules = distinct(row.request.rule for row in rows)
@@ -90,7 +91,7 @@ class BlockPrograms:
 
 
 def open_programs(target: Context, drafter: BatchDrafter) -> BlockPrograms | None:
-    """Programs for contexts of fixed shapes; None where host and models take turns."""
+    """Programs for contexts of fixed shapes; None for others, whose blocks run step by step."""
     if isinstance(target, StaticContext) and isinstance(drafter, NoDrafts | ModelDrafts):
         return BlockPrograms(target, drafter)
     return None
@@ -99,17 +100,17 @@ def open_programs(target: Context, drafter: BatchDrafter) -> BlockPrograms | Non
 class BlockProgram:
     """Blocks of up to k drafted tokens, under one rule and one sampling.
 
-    A row that may draft fewer is verified as if it had; what was computed beyond is not used. So
-    are rows of the batch that are not taken: they are read in vain.
+    A row that may draft fewer tokens still computes k of them, and the extra ones are not used.
+    Unused rows of the batch are computed too, and their results are dropped.
 
     Parameters
     ----------
     target : StaticContext
     drafter : FusedDrafter
     rule : Rule
-        One of which `judged_in_torch`.
+        A rule for which `judged_in_torch` holds.
     sampling : SamplingParams
-        Of which temperature and filters are applied, and nothing that reads earlier tokens.
+        Only its temperature and filters are applied, and nothing that reads earlier tokens.
     k : int
     """
 
@@ -125,14 +126,14 @@ class BlockProgram:
         self._rule, self._warp, self._k = rule, SamplingWarp(sampling), k
         shape = len(target.lengths), 4 + len(Purpose) * (k + 1)
         self._given = torch.zeros(shape, dtype=torch.float64, device=target.model.device)
-        self._given[:, 2] = 2  # tokens of a row that never was: the last two, which are zeros
+        self._given[:, 2] = 2  # dummy tokens for unused rows: the last two, which are zeros
         self._launch: Callable[[], tuple[torch.Tensor, Drafts, torch.Tensor]] | None = None
 
     def __call__(self, rows: Sequence[Row]) -> Judged:
         """Compute the next block of the first rows of the batch.
 
-        One copy of what they end with to the device, one launch, and one copy back, which is the
-        only wait of the host.
+        Their last tokens are copied to the device, one launch follows, and one copy back, the only
+        time that the host waits.
         """
         counts = self._drafter.limited(rows, [row.draft_limit() for row in rows])
         given = [_given(row, count, self._k) for row, count in zip(rows, counts, strict=True)]
@@ -167,7 +168,7 @@ class BlockProgram:
 
 
 def _longest(row: Row) -> int:
-    """Most tokens that the row can draft in any block."""
+    """The largest number of tokens that the row can draft in any block."""
     return min(row.length.longest, row.request.max_new_tokens - 1)
 
 

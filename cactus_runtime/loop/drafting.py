@@ -30,11 +30,11 @@ class Drafts:
     ----------
     tokens : int64 tensor, shape (B, k)
     probs : tensor, shape (B, k, V), or None
-        The laws they were drawn from; None says that each was certain (one-hot).
+        The distributions they were drawn from; None means that each was certain (one-hot).
     counts : list of B ints
-        How many count.
+        Number of valid tokens of each row.
     peaks : tensor, shape (B, k), or None
-        Largest logit of each row that was read, by which non-finite ones are known.
+        Largest logit of each row that was read, which reveals non-finite logits.
     """
 
     tokens: torch.Tensor
@@ -43,7 +43,7 @@ class Drafts:
     peaks: torch.Tensor | None = None
 
     def first(self, counts: list[int]) -> Drafts:
-        """The same cut to so many of each row."""
+        """The same, cut to this many tokens of each row."""
         longest = max(counts)
         probs, peaks = (
             None if part is None else part[:, :longest] for part in (self.probs, self.peaks)
@@ -51,46 +51,46 @@ class Drafts:
         return Drafts(self.tokens[:, :longest], probs, counts, peaks)
 
     def of(self, rows: list[int] | slice, counts: list[int]) -> Drafts:
-        """Those of some rows, and how many of each count."""
+        """The drafts of some rows, with their numbers of valid tokens."""
         probs, peaks = (None if part is None else part[rows] for part in (self.probs, self.peaks))
         return Drafts(self.tokens[rows], probs, counts, peaks)
 
 
 class BatchDrafter(Protocol):
-    """What a batch asks of its draft."""
+    """The interface between a batch and its draft."""
 
     def propose(self, rows: Sequence[Row], counts: list[int], uniforms: torch.Tensor) -> Drafts:
         """At most counts[i] tokens for row i; `uniforms` has shape (B, max(counts))."""
         ...
 
     def settle(self, rows: Sequence[Row]) -> None:
-        """The rows' tokens are now these: forget drafts that were refused."""
+        """Rewind to the rows' current tokens, and forget rejected drafts."""
         ...
 
     def move(self, source: int, target: int) -> None:
-        """What was row `source` is row `target` from now on."""
+        """Row `source` becomes row `target`."""
         ...
 
     def clear(self, row: int) -> None:
-        """A new request takes this row."""
+        """Empty this row for a new request."""
         ...
 
 
 class FusedDrafter(BatchDrafter, Protocol):
-    """A drafter that can also draft all rows of a batch with nothing to decide on the host."""
+    """A drafter that can also draft all rows of a batch without decisions on the host."""
 
     def ready(self, rows: Sequence[Row], k: int) -> bool:
-        """Whether `draft_all` can draft k tokens for these rows, each of 2 tokens at least, now."""
+        """Whether `draft_all` can now draft k tokens for these rows, of at least 2 tokens each."""
         ...
 
     def limited(self, rows: Sequence[Row], counts: list[int]) -> list[int]:
-        """The counts, less what cannot be drafted for some rows."""
+        """The counts, reduced where a row cannot draft as many."""
         ...
 
     def draft_all(
         self, last: torch.Tensor, lengths: torch.Tensor, uniforms: torch.Tensor, warp: Warp
     ) -> Drafts:
-        """k tokens for every row that there is room for.
+        """Draft k tokens for every row of the cache.
 
         Parameters
         ----------
@@ -105,7 +105,7 @@ class FusedDrafter(BatchDrafter, Protocol):
         ...
 
     def drafted(self, rows: Sequence[Row], k: int) -> None:
-        """`draft_all` was run for these rows, by a launch."""
+        """Record that a launch has run `draft_all` for these rows."""
         ...
 
 
@@ -150,9 +150,9 @@ class ModelDrafts:
     rows, slots : int
         As for `Context`.
     vocabulary : int
-        Width of the target's law. A wider draft is kept from proposing ids beyond it (padding);
-        a narrower one gives them probability 0, and proposes nothing once a sequence holds a
-        token that it lacks.
+        Width of the target's distribution. A wider draft never proposes ids beyond it (padding). A
+        narrower one gives the missing ids probability 0, and proposes nothing once a sequence holds
+        a token that it lacks.
     """
 
     def __init__(self, model: PreTrainedModel, *, rows: int, slots: int, vocabulary: int) -> None:
@@ -195,7 +195,8 @@ class ModelDrafts:
         self, last: torch.Tensor, lengths: torch.Tensor, uniforms: torch.Tensor, warp: Warp
     ) -> Drafts:
         drafts = self._blank(uniforms)
-        # Of the last two tokens the first may be known: its slot then takes what it held.
+        # The first of the last two tokens may have been read before. Its slot is then overwritten
+        # with the same values.
         tokens = last.clamp(max=self._own - 1)
         positions = torch.cat([lengths - 2, lengths - 1], dim=-1)
         for j in range(uniforms.shape[1]):
@@ -222,7 +223,7 @@ class ModelDrafts:
     def _draw(
         self, drafts: Drafts, j: int, logits: torch.Tensor, uniforms: torch.Tensor, warp: Warp
     ) -> None:
-        """Fill in the j-th tokens, their laws and peaks, from the draft's logits, shape (B, V)."""
+        """Fill in the j-th tokens, distributions and peaks from logits of shape (B, V)."""
         probs: Any = drafts.probs
         peaks: Any = drafts.peaks
         logits = logits[:, : self._vocabulary]
@@ -235,7 +236,7 @@ class ModelDrafts:
         drafts.tokens[:, j] = draw_tokens(probs[:, j], uniforms)
 
     def _stop(self, rows, counts, drafts, j) -> list[int]:
-        """The counts, less what rows that choose their number will not draft after j tokens."""
+        """The counts, reduced where an adaptive row stops after j tokens."""
         if all(isinstance(row.length, FixedLength) for row in rows):
             return counts
         tokens, probs = drafts.tokens[:, :j], drafts.probs[:, :j]
@@ -292,7 +293,7 @@ class RowDrafts:
         tokens = torch.zeros(len(rows), max(found), dtype=torch.int64, device=self._device)
         laws = [proposal.probs for proposal in proposals if proposal.probs is not None]
         probs = None
-        if laws:  # in the widest of their types, so that none is rounded for another's sake
+        if laws:  # in the widest of their types, so that none is rounded
             dtype = functools.reduce(torch.promote_types, (law.dtype for law in laws))
             shape = (*tokens.shape, self._vocabulary)
             probs = torch.zeros(shape, dtype=dtype, device=self._device)
@@ -335,7 +336,7 @@ def _check_proposal(proposal: Proposal, count: int, vocabulary: int) -> None:
     sums = probs.double().sum(-1)
     if not (probs >= 0).all() or not ((sums - 1).abs() <= _SUM_TOLERANCE).all():
         raise ValueError(
-            f"the draft's probs must be laws, got sums {sums.tolist()} "
+            f"the draft's probs must be distributions, got sums {sums.tolist()} "
             f"and a smallest entry of {float(probs.min())}"
         )
     if not (probs.gather(-1, tokens.unsqueeze(-1)) > 0).all():

@@ -1,4 +1,4 @@
-"""The rows of a batch are judged: grouped by their rules, and held to their budgets."""
+"""Judges the rows of a batch, grouped by rule and within their budgets."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from cactus_theory.rules import Rule
 def judge_rows(
     rows: Sequence[Row], drafts: Drafts, logits: torch.Tensor, uniforms: torch.Tensor
 ) -> list[RowJudgement]:
-    """Verify one block of B rows; rows are judged together as far as their rules agree.
+    """Verify one block of B rows; rows with equal rules are judged together.
 
     Parameters
     ----------
     rows : sequence of B Rows
     drafts : Drafts
     logits : tensor, shape (B, k + 1, V)
-        As the target gave them.
+        The target's own logits.
     uniforms : float64 tensor, shape (B, k + 1, 3)
         Columns by `Purpose`.
 
@@ -42,7 +42,7 @@ def judge_rows(
         If logits that matter are not finite.
     """
     if any(any(row.processors.values()) or _needs_host(row) for row in rows):
-        check_finite(rows, drafts, log_normaliser(logits))  # or they would complain of NaN
+        check_finite(rows, drafts, log_normaliser(logits))  # before the rules raise on NaN
     rules = distinct(row.request.rule for row in rows)
     judged: dict[int, RowJudgement] = {}
     for rule in rules:
@@ -60,7 +60,7 @@ def judge_rows(
 
 
 def check_finite(rows: Sequence[Row], drafts: Drafts, normaliser: torch.Tensor) -> None:
-    """Raise NonFiniteLogitsError naming the model and the position, if there is one.
+    """Raise NonFiniteLogitsError, naming model and position, if logits are not finite.
 
     Parameters
     ----------
@@ -88,8 +88,9 @@ def _judge_alike(
 ) -> list[RowJudgement]:
     """Rows under one rule; with one host synchronisation if none of them has a budget.
 
-    A position whose charge would take a row's ledger past its budget is verified losslessly, and
-    so are those after it: `budget_stop` says why a later one must not be weighed against it.
+    A position whose charge would take a row's ledger past its budget is verified losslessly, and so
+    are all positions after it. `cactus_theory.ledger` explains why later ones may not be
+    considered.
     """
     warp = BlockWarp(rows, "target", drafts.tokens)
     limited = any(row.has_budget for row in rows)
@@ -111,7 +112,7 @@ def _judge_alike(
 
 
 def _lossy_positions(rows: Sequence[Row], counts: Sequence[int], charges: Charges) -> torch.Tensor:
-    """How many positions of each row its budget lets the rule be used for."""
+    """For how many positions of each row its budget allows the rule."""
     distances, divergences = charges.total_variation.tolist(), charges.kl_bound.tolist()
     found = [
         budget_stop(row.ledger, total_variations=distance[:count], kls=divergence[:count])
@@ -123,5 +124,5 @@ def _lossy_positions(rows: Sequence[Row], counts: Sequence[int], charges: Charge
 
 
 def _needs_host(row: Row) -> bool:
-    """Whether a row is judged with its figures on the host: for its budget, or by its rule."""
+    """Whether judging a row needs the host, because of its budget or its rule."""
     return row.has_budget or not judged_in_torch(row.request.rule)

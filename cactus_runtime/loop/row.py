@@ -1,4 +1,4 @@
-"""One request under way: its tokens, its text, its randomness and its account."""
+"""One request being decoded: its tokens, text, random stream and ledger."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cactus_runtime.verification.judgement import RowJudgement
 
 
 class Row:
-    """A request and all that has happened to it; knows nothing of models and of other rows.
+    """The state of one request; knows nothing of models and other rows.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ class Row:
         held = len(self.ids), len(self.trace)
         try:
             emitted = self._emit(judgement)
-        except BaseException:  # of stop_when: what is told is whole blocks
+        except BaseException:  # raised by stop_when: results hold complete blocks only
             del self.ids[held[0] :], self.trace[held[1] :]
             raise
         spent = [token.verdict for token in emitted if token.verdict is not None]
@@ -93,7 +93,7 @@ class Row:
     def _emit(self, judgement: RowJudgement) -> list[Token]:
         """Append tokens up to the one that ends the text."""
         accepted, verdicts = judgement.accepted, judgement.verdicts
-        # Where the processors left no token, the next block begins and complains.
+        # Where the processors left no token, the next block raises the error.
         tokens = judgement.tokens[: judgement.empty_at]
         drafted = len(verdicts)
         last: Origin = "plain" if drafted == 0 else "bonus" if accepted == drafted else "recovered"
@@ -118,7 +118,7 @@ class Row:
         return emitted
 
     def _end(self, token: int) -> FinishReason | None:
-        """Why the text ends with this token, its stop strings aside."""
+        """Why the text ends with this token, apart from stop strings."""
         stop_when = self.request.stop_when
         if stop_when is not None and stop_when(self.ids):
             return "stop"
@@ -143,7 +143,7 @@ class Row:
 
 
 def distinct(values: Iterable[Any]) -> list[Any]:
-    """The values without repetitions; they need not be hashable."""
+    """The distinct values; they need not be hashable."""
     found: list[Any] = []
     for value in values:
         if value not in found:

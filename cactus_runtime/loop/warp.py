@@ -1,4 +1,4 @@
-"""Temperature, filters and penalties of the rows of a batch, where they are applied to logits."""
+"""Applies the temperature, filters and penalties of a batch's rows to logits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class SamplingWarp:
     Parameters
     ----------
     sampling : SamplingParams
-        What of it reads earlier tokens is not applied.
+        Parameters that read earlier tokens are not applied.
     """
 
     def __init__(self, sampling: SamplingParams) -> None:
@@ -42,12 +42,12 @@ class BlockWarp:
     role : "draft" or "target"
         Whose logits are warped.
     drafts : int64 tensor, shape (B, k)
-        The tokens that follow those of the rows; position j is after j of them.
+        The tokens that follow the rows' own; position j comes after j of them.
 
     Attributes
     ----------
     empty_at : dict of int to int
-        Of a row the first position where its processors left no token.
+        Maps a row to the first position where its processors left no token.
     """
 
     def __init__(self, rows: Sequence[Row], role: Role, drafts: torch.Tensor) -> None:
@@ -83,7 +83,7 @@ class BlockWarp:
         return self._rows[row].request.sampling == sampling
 
     def _process(self, i: int, place: int, logits: torch.Tensor) -> torch.Tensor:
-        """One row, once: processors are slow, and may count their calls or write into logits."""
+        """Process one position, and only once: processors are slow, and may write into logits."""
         row = self._rows[i]
         processors = row.processors[self._role]
         if not processors:
@@ -93,7 +93,7 @@ class BlockWarp:
             ids: Any = torch.cat([own, self._drafts[i : i + 1, :place]], dim=1)
             found = processors(ids, logits.clone())
             self._check(found, row, logits)
-            if found.amax() == -torch.inf:  # an error where the text comes to that position
+            if found.amax() == -torch.inf:  # an error only if the text reaches that position
                 self.empty_at[i] = min(place, self.empty_at.get(i, place))
                 found = logits
             self._known[i, place] = found.detach()

@@ -1,1 +1,1 @@
-"""What the decoder knows of transformers models: loading, caches, devices, quantised copies."""
+"""Everything specific to transformers models: loading, caches, devices, quantised copies."""

@@ -1,7 +1,8 @@
-"""A computation over fixed buffers: on a CUDA device one launch of a graph, elsewhere run as it is.
+"""A computation over fixed buffers: one graph launch on a CUDA device, a plain call elsewhere.
 
-Knows nothing of models. What is captured must not wait for the device, nor let a shape depend on
-what it holds; a computation that does so is found out before, and run as it is.
+Knows nothing of models. A captured computation must not wait for the device, and no shape may
+depend on values. A computation that violates this is detected before the capture and is called
+directly instead.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 T = TypeVar("T")
 
-_WARM_UPS = 2  # runs before a capture, in which libraries allocate what they need
+_WARM_UPS = 2  # runs before a capture, in which libraries allocate memory
 _DECIDES = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 _INDEXES = {torch.ops.aten.index.Tensor, torch.ops.aten.index_put_.default}
 _COPIES = {torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default}
@@ -24,7 +25,7 @@ _COPIES = {torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default}
 class Recorder:
     """Makes launches of computations; their graphs share one pool of memory.
 
-    So the result of a launch holds only until the next launch of the same recorder.
+    So the result of a launch is valid only until the next launch of the same recorder.
 
     Parameters
     ----------
@@ -44,18 +45,18 @@ class Recorder:
         self._pool: Any = None
 
     def __call__(self, compute: Callable[[], T]) -> Callable[[], T]:
-        """A function that does what `compute` does, on what its buffers hold at that time.
+        """A function that does what `compute` does, on the current contents of its buffers.
 
         Parameters
         ----------
         compute : callable without arguments
-            Reads and writes tensors that stay where they are; on a CUDA device it is run a few
-            times at once, so that running it again must do no harm.
+            Reads and writes tensors at fixed addresses. On a CUDA device it is run a few times
+            immediately, so repeated runs must be harmless.
 
         Returns
         -------
         callable without arguments
-            Returns the tensors that `compute` returns; of a graph always the same ones.
+            Returns the tensors that `compute` returns; a graph always returns the same ones.
         """
         if self._device.type != "cuda":
             return compute
@@ -75,7 +76,7 @@ class Recorder:
 
 
 class HostReads(TorchDispatchMode):
-    """Notes operations that no graph can hold, because the host waits for them or decides by them.
+    """Collects operations that no graph can contain, because the host waits for their values.
 
     Attributes
     ----------
@@ -102,7 +103,7 @@ class HostReads(TorchDispatchMode):
 
 
 def _warm_up(compute: Callable[[], Any]) -> list[str]:
-    """Run it beside the main stream, as a capture demands; what in it no graph can hold."""
+    """Run it on a side stream, as a capture requires; return operations no graph can contain."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side), HostReads() as reads:
@@ -113,9 +114,9 @@ def _warm_up(compute: Callable[[], Any]) -> list[str]:
 
 
 def _reads(func: Any, given: list[torch.Tensor], made: list[torch.Tensor]) -> bool:
-    if func in _INDEXES:  # tagged for the sake of masks, whose true places are counted
+    if func in _INDEXES:  # tagged because boolean masks must be counted
         return any(tensor.dtype in (torch.bool, torch.uint8) for tensor in given[1:])
-    if func is torch.ops.aten.lift_fresh.default:  # of a constant, which came from the host
+    if func is torch.ops.aten.lift_fresh.default:  # of a constant, which comes from the host
         return given[0].device.type != "cpu"
     if func in _COPIES:
         return len({tensor.device for tensor in [*given, *made]}) > 1

@@ -1,4 +1,4 @@
-"""Why the files of a model cannot be read: a git-lfs pointer, a file cut short, other shapes."""
+"""Why the files of a model cannot be read: a git-lfs pointer, a truncated file, wrong shapes."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def pointer_in(folder: str | Path) -> str | None:
 
 
 def why_unreadable(role: str, model: str | Path, error: Exception) -> str:
-    """One sentence on a model whose files were found and could not be loaded.
+    """One sentence about a model whose files were found but could not be loaded.
 
     Parameters
     ----------
     role : str
         "target" or "draft".
     model : str or Path
-        As it was named.
+        The name that was given.
     error : Exception
         One of `DAMAGED`.
 
@@ -52,7 +52,7 @@ def why_unreadable(role: str, model: str | Path, error: Exception) -> str:
     if pointer is not None:
         why = f"a git-lfs pointer in place of {pointer}; fetch the file by `git lfs pull`"
     elif "ignore_mismatched_sizes" in str(error):
-        why = "weights of other shapes than its config.json has (the report names them)"
+        why = "weights whose shapes differ from its config.json (the report names them)"
     else:
         why = f"weights that cannot be read: {str(error).strip().splitlines()[0]}"
     return f"{role}={str(model)!r} has {why}"

@@ -9,7 +9,7 @@ import torch
 
 
 def to_device(values: Any, device: torch.device) -> torch.Tensor:
-    """A tensor of a (nested) list or array; copied to a CUDA device behind its queued work.
+    """A tensor of a (nested) list or array; the copy to a CUDA device is queued, not awaited.
 
     Examples
     --------
@@ -20,7 +20,7 @@ def to_device(values: Any, device: torch.device) -> torch.Tensor:
 
 
 def fill(buffer: torch.Tensor, values: Any) -> None:
-    """Overwrite a buffer by a (nested) list or array of its shape, likewise.
+    """Overwrite a buffer with a (nested) list or array of its shape, also without waiting.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What of a model its caches, its captured programs and its probe depend on."""
+"""The properties of a model on which its caches, captured programs and probe depend."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _ADAPTERS = ("active_adapters", "disable_adapters", "merged")  # by PEFT's names
 
 
 def fingerprint(model: Any) -> tuple[Any, ...]:
-    """Equal for a model before and after, if it computes the same function of the same tensors.
+    """Equal before and after, if a model computes the same function of the same tensors.
 
-    It sees that tensors were replaced, resized, moved or cast, adapters switched, and a few
-    settings of the configuration changed; not that a tensor's values were changed in place, by
-    which nothing that is kept becomes wrong.
+    It detects tensors that were replaced, resized, moved or cast, adapters that were switched, and
+    a few changed settings of the configuration. It does not detect values changed in place, which
+    invalidate nothing that is stored.
 
     Examples
     --------
@@ -42,6 +42,6 @@ def fingerprint(model: Any) -> tuple[Any, ...]:
 
 
 def _identity(tensor: torch.Tensor) -> tuple[Any, ...]:
-    plain = type(tensor) in (torch.Tensor, torch.nn.Parameter)  # others may have no storage to name
+    plain = type(tensor) in (torch.Tensor, torch.nn.Parameter)  # others may have no storage
     place = tensor.data_ptr() if plain else id(tensor)
     return place, tensor.shape, tensor.dtype, tensor.device

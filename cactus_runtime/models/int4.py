@@ -1,11 +1,11 @@
 """A 4-bit copy of a causal language model, to serve as its own draft on a CPU.
 
-Knows: torch's weight-only int4 kernel for CPUs, and how to swap it in for linear layers.
-Does not know: any particular model, decoding, or the law the copy will be judged against.
+Knows: torch's weight-only int4 kernel for CPUs, and how to replace linear layers by it. Does not
+know: any particular model, decoding, or the target of the copy.
 
-Weights are stored in groups of consecutive inputs: a weight with code c in 0..15 is worth
-``zero + scale * (c - 8)``, with scale and zero in bfloat16. Activations are bfloat16, as only
-for that type is the kernel fast.
+Weights are stored in groups of consecutive inputs: a weight with code c in 0..15 is worth ``zero +
+scale * (c - 8)``, with scale and zero in bfloat16. Activations are bfloat16, because the kernel is
+fast for that type only.
 """
 
 from __future__ import annotations
@@ -105,9 +105,9 @@ def quantised_copy(model: PreTrainedModel, *, group_size: int = 32) -> PreTraine
     Every plain ``nn.Linear`` whose shape the kernel takes (`out_features` a multiple of 16,
     `in_features` a multiple of `group_size`) becomes an `Int4Linear`; other layers are copied in
     bfloat16. A head tied to the embedding gets int4 weights of its own, while the embedding
-    becomes bfloat16: so the copy's weights are tied no longer, and its configuration says so.
+    becomes bfloat16: so the copy's weights are no longer tied, and its configuration says so.
 
-    The original is left as it is. Linear weights are quantised layer by layer and never copied
+    The original is not changed. Linear weights are quantised layer by layer and never copied
     in full precision.
 
     Parameters
@@ -116,7 +116,7 @@ def quantised_copy(model: PreTrainedModel, *, group_size: int = 32) -> PreTraine
         On the CPU.
     group_size : int
         Consecutive inputs that share a scale and a zero: 32, 64, 128 or 256. Larger groups take
-        less memory and follow the original less closely.
+        less memory and approximate the original less closely.
 
     Returns
     -------
@@ -168,7 +168,7 @@ def quantised_copy(model: PreTrainedModel, *, group_size: int = 32) -> PreTraine
 
 
 def _fits(module: nn.Module, group_size: int) -> TypeGuard[nn.Linear]:
-    """Whether the kernel can stand in for a module; subclasses may mean something else."""
+    """Whether the kernel can replace a module; subclasses may behave differently."""
     return (
         type(module) is nn.Linear
         and module.out_features % ROWS_MULTIPLE == 0

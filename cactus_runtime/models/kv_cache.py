@@ -1,8 +1,8 @@
-"""A model and what it has read: a key-value cache in which every row stands where it stands.
+"""A model and what it has read: a key-value cache in which each row advances independently.
 
-A row's token at position t is kept in slot t. To rewind a row is to say that it is shorter: its
-stale slots are hidden by the mask and written over later. So rows of one batch advance each by its
-own count, and nothing is ever copied, cropped or recomputed.
+A row's token at position t is kept in slot t. Rewinding a row only shortens its length: the mask
+hides its stale slots, and they are overwritten later. So each row of a batch advances by its own
+count, and nothing is copied, cropped or recomputed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cactus_runtime.models.device import to_device
 from cactus_runtime.models.positions import check_switches, context_length, switches
 from cactus_runtime.models.supported import cache_argument
 
-_FEW = 8  # logits rows computed in vain for rows that are this much shorter than others
+_FEW = 8  # unused logits computed for rows that are this much shorter than others
 
 
 def vocabulary_size(model: PreTrainedModel) -> int:
@@ -28,7 +28,7 @@ def vocabulary_size(model: PreTrainedModel) -> int:
 
 
 class NonFiniteLogitsError(RuntimeError):
-    """A model produced logits of which no law can be made.
+    """A model produced logits that give no distribution.
 
     Examples
     --------
@@ -45,25 +45,25 @@ class Context:
     model : PreTrainedModel
         A causal language model in evaluation mode.
     rows : int
-        Number of sequences at most.
+        Maximum number of sequences.
     slots : int
-        Tokens of one sequence at most, drafts included.
+        Maximum number of tokens of one sequence, drafts included.
 
     Attributes
     ----------
     lengths : list of int
-        Tokens held of each sequence; whoever shortens one rewinds it.
+        Tokens held of each sequence; reducing an entry rewinds it.
 
     Raises
     ------
     ValueError
-        If several rows would disturb each other at such lengths.
+        If several rows would affect each other at such lengths.
     """
 
     def __init__(self, model: PreTrainedModel, *, rows: int, slots: int) -> None:
         self.model = model
         self.lengths = [0] * rows
-        slots += _FEW  # that much a short row is padded, beside one that reads more
+        slots += _FEW  # padding of a short row beside one that reads more
         if rows > 1:
             check_switches(model, slots)
         self._window = _Window(rows, slots)
@@ -74,14 +74,14 @@ class Context:
     def read(
         self, ids: Sequence[Sequence[int]], drafts: torch.Tensor | None = None, *, first: int = 0
     ) -> torch.Tensor:
-        """Read new tokens and drafted ones of consecutive rows; logits after the last of each.
+        """Read new and drafted tokens of consecutive rows, and return the logits that follow.
 
         Parameters
         ----------
         ids : sequence of sequences of int
-            Per row at least one token to follow what is held.
+            For each row, at least one token that follows those held.
         drafts : int64 tensor, shape (rows, k), optional
-            To follow those.
+            The tokens that follow `ids`.
         first : int
             The first of the rows.
 
@@ -111,14 +111,14 @@ class Context:
         return logits
 
     def unread(self, row: int, ids: Sequence[int]) -> Sequence[int]:
-        """What of a row's ids is to be read yet: all, where they outgrow the frequencies held."""
+        """The ids of a row still to be read: all, where a longer text changes the frequencies."""
         held = self.lengths[row]
         if any(held <= limit < len(ids) for limit in self._switches):
             held = self.lengths[row] = 0
         return ids[held:]
 
     def limited(self, drafts: int, length: int) -> int:
-        """How many of so many drafts can be read after `length` ids at one set of frequencies."""
+        """How many of the drafts can be read after `length` ids with one set of frequencies."""
         return min([drafts, *(limit - length for limit in self._switches if length <= limit)])
 
     def extend(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -129,7 +129,7 @@ class Context:
         return logits
 
     def move(self, source: int, target: int) -> None:
-        """Let row `target` hold what row `source` holds."""
+        """Copy row `source` to row `target`."""
         if source != target:
             layers: Any = self._cache.layers
             for layer in layers:
@@ -138,7 +138,7 @@ class Context:
             self.lengths[target] = self.lengths[source]
 
     def _catch_up(self, row: int, ids: Sequence[int], left: int) -> Sequence[int]:
-        """Read all but the last `left` of a row's new tokens, and return those."""
+        """Read all but the last `left` of a row's new tokens, and return the rest."""
         if len(ids) > left:
             self._forward(to_device([list(ids[:-left])], self.model.device), row, keep=1)
             self.lengths[row] += len(ids) - left
@@ -166,16 +166,16 @@ class Context:
         end: int | None = None,
         keep: int | None = None,
     ) -> torch.Tensor:
-        """Read tokens at their positions, each looking at those of the first `end` slots before.
+        """Read tokens at their positions; each attends to earlier ones in the first `end` slots.
 
         Parameters
         ----------
         tokens, positions : int64 tensors, shape (rows, n)
-            Whoever calls this keeps `lengths` right.
+            The caller updates `lengths`.
         first : int
             The first of the rows.
         end : int, optional
-            Default all slots: then nothing is decided on the host.
+            Default all slots: then the host decides nothing.
         keep : int, optional
             Default n.
 
@@ -195,7 +195,7 @@ class Context:
         return output.logits[:, -keep:]
 
     def _masks(self, positions: torch.Tensor, end: int) -> dict[str, Any]:
-        """Positions of the new tokens, and which slots each may look at."""
+        """Positions of the new tokens, and the slots that each may attend to."""
         config: Any = self.model.config.get_text_config()
         slots = torch.arange(end, device=positions.device)
         seen = slots <= positions.unsqueeze(-1)
@@ -209,7 +209,7 @@ class Context:
         elif not kinds and reach:
             mask = sliding
         limit = context_length(self.model)
-        return {  # beyond the limit there are only tokens that are read in vain
+        return {  # beyond the limit there are only unused tokens
             "position_ids": positions if limit is None else positions.clamp(max=limit - 1),
             "attention_mask": mask,
         }
@@ -222,12 +222,12 @@ class Context:
 
 
 class _Window:
-    """Which rows and slots the pass under way writes; shared by all layers of a cache."""
+    """The rows and slots that the current pass writes; shared by all layers of a cache."""
 
     def __init__(self, rows: int, slots: int) -> None:
         self.rows, self.slots = rows, slots
-        self.start = self.end = 0  # of the slots written, where all rows stand at one place
-        self.index: tuple | None = None  # (row, slot) of every new token, where they do not
+        self.start = self.end = 0  # slots written, where all rows have equal lengths
+        self.index: tuple | None = None  # (row, slot) of every new token, where lengths differ
         self.active = slice(0, 0)
 
     def open_aligned(self, first: int, rows: int, start: int, count: int) -> None:

@@ -1,4 +1,4 @@
-"""Who decodes: names to loaded models, and the checks that target and draft belong together."""
+"""Loads models by name, and checks that target and draft fit together."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def resolve(
     tokenizer: PreTrainedTokenizerBase | None,
     device: str | torch.device | None,
 ) -> tuple[PreTrainedModel, PreTrainedModel | Drafter | None, PreTrainedTokenizerBase | None]:
-    """Load what is named, check that target and draft share a tokenizer, say which it is."""
+    """Load models given by name, check that they share a tokenizer, and return it."""
     _check_device(device)
     if isinstance(target, str) and target in PAIRS and not Path(target).is_dir():
         target = load_pair(target, device=str(device or "cpu"))
@@ -77,7 +77,7 @@ def check_together(target: PreTrainedModel, draft: PreTrainedModel) -> None:
     if abs(widths[0] - widths[1]) >= _PADDING:
         raise ValueError(
             f"target and draft must share a tokenizer, but their vocabularies are {widths[0]} "
-            f"and {widths[1]} wide, more apart than padding explains"
+            f"and {widths[1]} wide, which differ by more than padding"
         )
     if draft.device != target.device:
         raise ValueError(
@@ -90,7 +90,7 @@ def eos_token_ids(
     tokenizer: PreTrainedTokenizerBase | None,
     chosen: int | Sequence[int] | None,
 ) -> frozenset[int]:
-    """Tokens that end a text: those chosen, else the model's own, else the tokenizer's."""
+    """Tokens that end a text: the given ones, else the model's own, else the tokenizer's."""
     ids: Any = chosen
     if ids is None:
         ids = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
@@ -135,7 +135,7 @@ def _from_name(role: str, name: str) -> tuple[Any, PreTrainedTokenizerBase]:
             found: Any = AutoModelForCausalLM.from_pretrained(
                 place, dtype="auto", output_loading_info=True
             )
-            loaded, told = found
+            loaded, report = found
             tokenizer = AutoTokenizer.from_pretrained(place)
         except DAMAGED as error:
             raise ModelNotFoundError(why_unreadable(role, name, error)) from error
@@ -144,31 +144,31 @@ def _from_name(role: str, name: str) -> tuple[Any, PreTrainedTokenizerBase]:
                 raise ModelNotFoundError(why_unreadable(role, name, error)) from error
             raise ModelNotFoundError(
                 f"{role}={name!r} is not a bundled pair ({', '.join(PAIRS)}), nor a model "
-                f"folder with its tokenizer, nor to be had from the hub: {_first_line(error)}"
+                f"folder with its tokenizer, nor available from the hub: {_first_line(error)}"
             ) from error
-    missing = sorted(told["missing_keys"])
+    missing = sorted(report["missing_keys"])
     if missing:
         raise ValueError(
             f"{role}={name!r} must have all weights of {type(loaded).__name__}, but its checkpoint "
             f"lacks {len(missing)}, {missing[0]} among them, which would be random; use a "
-            "checkpoint of a causal language model that was saved whole"
+            "complete checkpoint of a causal language model"
         )
     return loaded, tokenizer
 
 
 def _hub_answers(name: str) -> bool:
-    """Whether the hub can be asked for a model at all: from_pretrained would retry for long."""
+    """Whether the hub answers at all; from_pretrained would retry for a long time."""
     try:
         get_hf_file_metadata(hf_hub_url(name, "config.json"), timeout=_PATIENCE)
     except (HfHubHTTPError, HFValidationError, FileMetadataError):
-        return True  # it says no, which from_pretrained explains
-    except Exception:  # of whichever library makes the connection
+        return True  # an error that from_pretrained explains
+    except Exception:  # from whichever library makes the connection
         return False
     return True
 
 
 def _cached(name: str) -> str:
-    """The folder to which a model was downloaded before."""
+    """The folder with an earlier download of a model."""
     try:
         return snapshot_download(name, local_files_only=True)
     except LocalEntryNotFoundError as error:
@@ -176,7 +176,7 @@ def _cached(name: str) -> str:
 
 
 def _within_adapters(role: str, model: Any) -> Any:
-    """The model inside a PEFT model, if decoding it is decoding with the adapters."""
+    """The model inside a PEFT model, if decoding it applies the adapters."""
     peft = sys.modules.get("peft")
     if peft is None or not isinstance(model, peft.PeftModel):
         return model
@@ -187,7 +187,7 @@ def _within_adapters(role: str, model: Any) -> Any:
     elif kind == "XLORA" or getattr(config, "alora_invocation_tokens", None):
         reason = f"switches adapters ({kind}) by what it reads"
     else:
-        return model.get_base_model()  # its layers hold the adapters, switched as they are
+        return model.get_base_model()  # its layers contain the active adapters
     raise TypeError(
         f"{role} must compute its logits from token ids alone, but this {type(model).__name__} "
         f"{reason}; use an adapter of weights, such as LoRA"

@@ -1,4 +1,4 @@
-"""Which positions a model was made for, and where its rotary frequencies change with the length."""
+"""A model's context length, and the lengths where its rotary frequencies change."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from transformers import PreTrainedModel
 
 
 def context_length(model: PreTrainedModel) -> int | None:
-    """Number of positions the model was made for, if its configuration tells.
+    """Number of positions the model was made for, if its configuration says.
 
     ``max_position_embeddings``, or under YaRN, whose configurations often leave that at the length
     of the pretraining, ``factor * original_max_position_embeddings`` where this is more. Other
     scalings are not multiplied in: a linear factor is commonly part of ``max_position_embeddings``
-    already, and dynamic NTK has other frequencies for every token beyond it.
+    already, and dynamic NTK changes the frequencies with every token beyond it.
     """
     config: Any = model.config.get_text_config()
     length = getattr(config, "max_position_embeddings", None)
@@ -28,7 +28,7 @@ def context_length(model: PreTrainedModel) -> int | None:
 
 
 def switches(model: PreTrainedModel) -> list[int]:
-    """Lengths beyond which all rotary frequencies are others (longrope), in tokens."""
+    """Lengths in tokens beyond which all rotary frequencies change (longrope)."""
     limits = {
         rope["original_max_position_embeddings"]
         for rope in _ropes(model)
@@ -48,7 +48,7 @@ def check_switches(model: PreTrainedModel, slots: int) -> None:
     if slots > limit:
         raise ValueError(
             f"{type(model).__name__} cannot decode several rows at once beyond {limit} tokens, "
-            f"where its rotary frequencies follow the longest row, and {slots} may be read; "
+            f"where its rotary frequencies depend on the longest row, and {slots} may be read; "
             "use batch_size=1, or a shorter prompt and max_new_tokens"
         )
 

@@ -1,19 +1,20 @@
-"""A few tokens read in several ways: whether a model, cached and rewound, is the model itself.
+"""Reads a few tokens in several ways, to check that a model agrees with its cached, rewound self.
 
-What `supported` knows by names is not all that can be wrong: a forward that ignores the cache it
-is given, attention that looks ahead, state that is kept elsewhere. So every model reads six
-tokens before it is decoded with: at once and uncached, then in blocks through a rewound cache.
+`supported` knows problems by names only. A forward may also ignore its cache, attention may look
+ahead, or state may be kept elsewhere. So every model reads six tokens before it decodes: all at
+once without a cache, then in blocks through a rewound cache.
 
-Two right readings differ by rounding, which depends on the type, the depth and the kernels; a
-wrong one differs by as much as the context matters. With eps of the coarsest type in use, s the
-largest logit in size, and d the most by which one earlier token changes a logit, readings agree
-that differ by less than
+Two correct readings differ by rounding, which depends on the type, the depth and the kernels. A
+wrong one differs by as much as the context matters. Let eps be that of the coarsest type in use, s
+the largest absolute logit, and d the largest change of a logit by one earlier token. Readings agree
+if they differ by less than
 
     min(sqrt(eps) s, max(32 eps s, d / 4)),
 
-half of the type's digits, and less than the context does as far as rounding lets that be seen. In
-types of 16 bits and fewer it is the middle position that has to agree: there a mixture of experts
-may send a token elsewhere for a last bit, which is no fault, and a fault shows at most positions.
+half of the type's digits, and less than the effect of the context as far as rounding allows it to
+be seen. In types of at most 16 bits only the median position has to agree: a mixture of experts may
+route a token differently because of a last bit, which is not an error, and a real error shows at
+most positions.
 """
 
 from __future__ import annotations
@@ -29,26 +30,26 @@ from cactus_runtime.models.kv_cache import Context, vocabulary_size
 from cactus_runtime.models.positions import context_length, switches
 from cactus_runtime.models.supported import raise_not_ragged
 
-_COUNT, _CHANGED = 6, 2  # tokens, and which of them is another in the second text
+_COUNT, _CHANGED = 6, 2  # number of tokens, and the one that differs in the second text
 _found: weakref.WeakKeyDictionary[PreTrainedModel, dict[str, Any]] = weakref.WeakKeyDictionary()
 
 
 def probe(model: PreTrainedModel, role: str) -> None:
-    """Raise ValueError unless cached blocks of `model` are its uncached ones, and it is causal.
+    """Raise ValueError unless cached and uncached blocks of `model` agree, and it is causal.
 
-    A model is read once; then only if its weights were put elsewhere or replaced.
+    A model is probed once, and again only after its weights were moved or replaced.
 
     Parameters
     ----------
     model : PreTrainedModel
-        One that `check_supported` let pass.
+        A model that passed `check_supported`.
     role : str
         "target" or "draft", for the message.
 
     Raises
     ------
     ValueError
-        Naming what the model does.
+        Saying what the model does wrong.
 
     Examples
     --------
@@ -64,7 +65,7 @@ after earlier ones; if these are the weights of an encoder, load a model made to
 
 
 def probe_ragged(model: PreTrainedModel, role: str) -> None:
-    """Raise ValueError unless rows of different lengths, read together, are as read alone."""
+    """Raise ValueError unless rows of different lengths give the same together as alone."""
     _once(model, role, "rows", _read_rows)
 
 
@@ -131,7 +132,7 @@ def _read_rows(model: PreTrainedModel, known: dict[str, Any]) -> str | None:
         logits = context.read([block[:1] for block in blocks], drafts)
         for found, wanted, count in zip(logits, texts.logits, held, strict=True):
             if not texts.agree(found, wanted[count : count + 3]):
-                return f"{name} gives other logits for rows read together than for each alone"
+                return f"{name} gives different logits for rows read together than for each alone"
     except torch.OutOfMemoryError:
         raise
     except Exception as error:
@@ -146,7 +147,7 @@ def _texts(model: PreTrainedModel, known: dict[str, Any]) -> _Texts:
 
 
 class _Texts:
-    """Two texts that differ in one token, each with its logits as read at once, uncached."""
+    """Two texts that differ in one token, each with its uncached logits."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         plain = _plain_ids(model)
@@ -159,14 +160,14 @@ class _Texts:
         self.comparable = count > _CHANGED + 1 and not any(x.isnan().any() for x in self.logits)
 
     def agree(self, found: torch.Tensor, wanted: torch.Tensor) -> bool:
-        """Whether logits of some positions, shape (n, V), differ by no more than rounding."""
-        told = wanted.abs() < -torch.finfo(wanted.dtype).min / 2  # others are masks, or not finite
-        size = float(wanted[told].abs().max())
+        """Whether logits of some positions, shape (n, V), differ only by rounding."""
+        real = wanted.abs() < -torch.finfo(wanted.dtype).min / 2  # others are masks, or not finite
+        size = float(wanted[real].abs().max())
         first, second = (logits[_CHANGED + 1 :] for logits in self.logits)
         context = float((first - second).abs().nan_to_num(0).max())
         rounding = 32 * self._eps * size
         limit = min(self._eps**0.5 * size, max(rounding, context / 4))
-        apart = torch.where(told, found.float() - wanted, 0).abs().amax(-1)
+        apart = torch.where(real, found.float() - wanted, 0).abs().amax(-1)
         worst = apart.max() if self._eps < 1e-4 else apart.median()
         return bool(worst <= limit)
 
@@ -178,7 +179,7 @@ def _uncached(model: PreTrainedModel, ids: list[int]) -> torch.Tensor:
 
 
 def _plain_ids(model: PreTrainedModel) -> list[int]:
-    """A few ids from all over the vocabulary that stand for nothing but themselves."""
+    """A few ordinary ids from all parts of the vocabulary, none of them special."""
     size = vocabulary_size(model)
     special: set[Any] = set()
     for config in (model.config, model.config.get_text_config()):

@@ -1,4 +1,4 @@
-"""Silence for transformers' progress bars, where a load or a save takes a moment only."""
+"""Switches off transformers' progress bars for short loads and saves."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from transformers.utils import logging
 
 @contextmanager
 def no_progress_bars() -> Iterator[None]:
-    """Switch transformers' progress bars off for a while, and back to what they were.
+    """Switch transformers' progress bars off, and restore their state afterwards.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""A context whose short passes have always the same shapes, so that CUDA graphs can replay them."""
+"""A context whose short passes always have the same shapes, so that CUDA graphs can replay them."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from cactus_runtime.models.kv_cache import Context
 from cactus_runtime.models.positions import follow_length
 from cactus_runtime.models.supported import check_ragged
 
-_SHORT = 32  # tokens; longer passes read prompts, and hardly repeat
+_SHORT = 32  # tokens; longer passes read prompts and rarely repeat
 
 
 class StaticContext(Context):
-    """Reads all rows, and looks at all slots, in every pass of few tokens.
+    """Reads all rows, and attends to all slots, in every short pass.
 
-    Parameters are those of `Context`. Rows that are not asked for are read in vain, into slots
-    beyond their length.
+    Parameters are those of `Context`. Rows that are not needed read dummy tokens, into slots beyond
+    their length.
 
     Attributes
     ----------
     recorder : Recorder
-        Of this context's passes, and of what contains them.
+        Records this context's passes, and computations that contain them.
     """
 
     def __init__(self, model: PreTrainedModel, *, rows: int, slots: int) -> None:
@@ -44,7 +44,7 @@ class StaticContext(Context):
 
 
 def open_context(model: PreTrainedModel, *, rows: int, slots: int) -> Context:
-    """A static context on a CUDA device, if the model can be read in one."""
+    """A static context on a CUDA device, if the model supports it; otherwise a `Context`."""
     if model.device.type == "cuda" and not follow_length(model):
         try:
             check_ragged(model, "model")

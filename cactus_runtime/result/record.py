@@ -1,4 +1,4 @@
-"""What a decode did, as data: tokens and where they came from, counts, seconds and charges."""
+"""What a decode did, as data: tokens with their origins, counts, seconds and charges."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ENOUGH = 20  # verified positions, or blocks that drafted, before a warning
 
 @dataclass(frozen=True)
 class DecodeRecord:
-    """Everything about one decode, and the figures that follow from it; see `DecodeResult`.
+    """Everything about one decode, and the figures derived from it; see `DecodeResult`.
 
     Examples
     --------
@@ -45,7 +45,7 @@ class DecodeRecord:
 
     @property
     def tokens_per_second(self) -> float:
-        """Emitted tokens over total seconds, the reading of the prompt included."""
+        """Emitted tokens divided by total seconds, prompt processing included."""
         return len(self.trace) / self.seconds.total if self.seconds.total else 0.0
 
     @property
@@ -60,23 +60,23 @@ class DecodeRecord:
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
-        """Of all verified positions whose outcome was emitted."""
+        """The verdicts of all verified positions whose outcome was emitted."""
         return tuple(token.verdict for token in self.trace if token.verdict is not None)
 
     @property
     def counted_acceptance_rate(self) -> float:
-        """Drafted tokens kept among those verified; nan if none was."""
+        """Fraction of the verified drafted tokens that was kept; nan if none was verified."""
         judged = [token for token in self.trace if token.verdict is not None]
         return _mean([float(token.origin == "accepted") for token in judged])
 
     @property
     def acceptance_rate(self) -> float:
-        """Mean of sum_x min(p, g) over the verified positions: the same with less noise."""
+        """Mean of sum_x min(p, g) over the verified positions: the same rate with less noise."""
         return _mean([verdict.acceptance_rate for verdict in self.verdicts])
 
     @property
     def acceptance_by_position(self) -> tuple[float, ...]:
-        """Drafted tokens kept among those verified, at the first, second, ... place of a block."""
+        """Fraction of verified drafted tokens kept, at the first, second, ... place of a block."""
         longest = max((block.drafted for block in self.blocks), default=0)
         kept = [sum(block.accepted > j for block in self.blocks) for j in range(longest)]
         judged = [
@@ -92,7 +92,8 @@ class DecodeRecord:
     def total_variation(self) -> float:
         """Sum of TV(out, q) over the emitted tokens.
 
-        Its expectation bounds the total variation of the whole text's law from the target's.
+        Its expectation bounds the total variation between the distributions of the whole text and
+        of the target's text.
         """
         return sum((verdict.total_variation for verdict in self.verdicts), 0.0)
 
@@ -100,21 +101,22 @@ class DecodeRecord:
     def kl_bound(self) -> float:
         """Sum over the emitted tokens of the bound of KL(out || q), in nats.
 
-        Its expectation bounds the KL of the whole text's law from the target's.
+        Its expectation bounds the KL of the distribution of the whole text from the target's.
         """
         return sum((verdict.kl_bound for verdict in self.verdicts), 0.0)
 
     def sums(self) -> dict[str, Any]:
-        """Counts and sums, from which rates and means over many results follow; for JSON.
+        """Counts and sums for JSON, from which rates and means over many results can be computed.
 
         Returns
         -------
         dict
             `blocks` target passes emitted `tokens` tokens; `drafted` were proposed, `judged` of
             them verified with their outcome emitted, `accepted` kept; `acceptance_rate`,
-            `total_variation` and `kl_bound` (nats) are sums over what was judged, and `seconds`
-            were taken. `kl_bound` is None where it is infinite, which JSON cannot say: a rule such
-            as `Mixture` then emitted with positive probability what the target never does.
+            `total_variation` and `kl_bound` (nats) are sums over the judged tokens; `seconds` is
+            the total time. `kl_bound` is None where it is infinite, which JSON cannot represent: a
+            rule such as `Mixture` then gave positive probability to a token that the target never
+            emits.
 
         Examples
         --------
@@ -143,15 +145,15 @@ class DecodeRecord:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What speaks against decoding so, in sentences; none on short or healthy decodes.
+        """Warnings about ineffective speculation; none for short or effective decodes.
 
-        * No drafted token was kept at 20 verified positions or more. If each were kept with
-          chance a, whatever came before, this would happen with chance (1 - a)^20 at most.
+        * No drafted token was kept at 20 verified positions or more. If each were kept with chance
+          a, regardless of the past, this would happen with chance (1 - a)^20 at most.
         * Over 20 blocks or more that drafted, plain decoding would have been faster. Say B target
-          passes emitted N tokens in T seconds, D of them spent on drafting. A block without
-          drafts costs at most (T - D)/B seconds on average, provided that reading and verifying
-          fewer tokens is not dearer; plain decoding needs N of them. So speculation has lost
-          where T > N (T - D)/B, that is D/T > 1 - B/N. Where this does not hold it may have lost
+          passes emitted N tokens in T seconds, D of them spent on drafting. A block without drafts
+          costs at most (T - D)/B seconds on average, provided that reading and verifying fewer
+          tokens does not cost more; plain decoding needs N of them. So speculation was slower where
+          T > N (T - D)/B, that is D/T > 1 - B/N. Where this does not hold it may have been slower
           too: the right side bounds plain decoding's time and does not estimate it.
         """
         found = []

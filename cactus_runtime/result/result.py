@@ -1,4 +1,4 @@
-"""What a decode returns: its record, which shows itself in terminals and notebooks."""
+"""What a decode returns: a record that displays itself in terminals and notebooks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class DecodeResult(DecodeRecord):
     prompt_tokens : int
     finish_reason : "length", "eos", "stop" or "interrupted"
     seed, number : int
-        Of the request; they repeat this result.
+        Those of the request; they reproduce this result.
     rule : Rule
     blocks : tuple of Block
     seconds : Seconds
@@ -47,7 +47,7 @@ class DecodeResult(DecodeRecord):
                 f"  ledger: total variation {self.total_variation:.4f}, "
                 f"bound of KL {self.kl_bound:.4f} nats",
             ]
-        lines += [f"  warning: {told}" for told in self.warnings]
+        lines += [f"  warning: {warning}" for warning in self.warnings]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:

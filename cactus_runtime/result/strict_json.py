@@ -1,4 +1,4 @@
-"""JSON as its standard has it, in which no number is infinite or undefined."""
+"""Standard JSON, in which no number is infinite or undefined."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ def strict_json(value: Any, *, indent: int | None = None) -> str:
     """Write JSON with null in place of each number that is not finite.
 
     A divergence is infinite where a rule emits tokens that the target never does; a rate is
-    undefined where nothing was drafted. Which of the two a null means follows from its name.
+    undefined where nothing was drafted. The name of the field says which of the two a null means.
 
     Parameters
     ----------
     value : mapping, sequence, str, number, bool or None
-        Nested as deep as needed.
+        Nested to any depth.
     indent : int, optional
         As for `json.dumps`.
 
@@ -28,7 +28,7 @@ def strict_json(value: Any, *, indent: int | None = None) -> str:
     Raises
     ------
     TypeError
-        If something in it is none of these.
+        If it contains anything else.
 
     Examples
     --------

@@ -9,27 +9,27 @@ from itertools import accumulate
 from cactus_runtime.rendering import render
 
 WIDTH, HEIGHT = 480, 220
-LEFT, RIGHT, TOP, BOTTOM = 64, 464, 24, 172  # of the frame
+LEFT, RIGHT, TOP, BOTTOM = 64, 464, 24, 172  # edges of the frame
 
 
 def running_sum(charges: Sequence[float], *, label: str, colour: str) -> str:
-    """Draw the running sum of what the tokens were charged.
+    """Draw the running sum of the tokens' charges.
 
     The i-th of n points is (i, charges_1 + ... + charges_i); the axes start at (0, 0).
 
     Parameters
     ----------
     charges : sequence of n >= 1 floats
-        Of the tokens, in their order. A sum that is not finite is drawn at the upper edge.
+        Charges of the tokens, in order. A sum that is not finite is drawn at the upper edge.
     label : str
-        Of the vertical axis, with its unit.
+        Label of the vertical axis, with its unit.
     colour : str
-        Of the line, as CSS writes it.
+        CSS colour of the line.
 
     Returns
     -------
     str
-        An svg element to be set into HTML. Its text has the colour of the text around it.
+        An svg element for use in HTML. Its text has the colour of the surrounding text.
 
     Raises
     ------

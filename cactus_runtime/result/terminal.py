@@ -21,7 +21,7 @@ def colour(token: Token) -> Text:
 
 
 def legend() -> Text:
-    """Which colour means what."""
+    """The meaning of the colours."""
     words = (Text(origin, style=STYLES[origin]) for origin in ("accepted", "recovered", "bonus"))
     return Text(", ").join(words)
 
@@ -39,7 +39,7 @@ def comparison(results: Mapping[str, DecodeRecord]) -> Table:
 
 
 def figures(result: DecodeRecord) -> dict[str, str]:
-    """The figures of a result by their labels, as they are printed.
+    """The figures of a result by label, formatted for printing.
 
     Parameters
     ----------
@@ -48,13 +48,13 @@ def figures(result: DecodeRecord) -> dict[str, str]:
     Returns
     -------
     dict of str to str
-        "-" stands where nothing was verified.
+        "-" means that nothing was verified.
 
     Examples
     --------
     >>> from cactus_runtime import decode
-    >>> told = figures(decode("tiny", "dog:", num_draft_tokens=0, max_new_tokens=4, seed=1))
-    >>> told["tokens"], told["acceptance rate"], told["total variation in all"]
+    >>> shown = figures(decode("tiny", "dog:", num_draft_tokens=0, max_new_tokens=4, seed=1))
+    >>> shown["tokens"], shown["acceptance rate"], shown["total variation in all"]
     ('4', '-', '0.000')
     """
     return {label: figure(result) for label, figure in _FIGURES.items()}

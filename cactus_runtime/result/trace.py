@@ -1,4 +1,4 @@
-"""The records of a decode: drafted tokens judged, tokens emitted, blocks, seconds.
+"""The records of a decode: judged drafts, emitted tokens, blocks, seconds.
 
 Knows no model and no tensor.
 """
@@ -14,12 +14,12 @@ FinishReason = Literal["length", "eos", "stop", "interrupted"]
 
 @dataclass(frozen=True)
 class Verdict:
-    """A drafted token, how it was judged, and what its position was charged.
+    """A drafted token, how it was judged, and the charge of its position.
 
     Attributes
     ----------
     id : int
-        The drafted token n; the emitted one too if it was accepted.
+        The drafted token n; also the emitted token if it was accepted.
     draft_prob, target_prob, boosted : float
         p(n), q(n), and g(n): the chance to pass was min(g/p, 1).
     acceptance_rate : float
@@ -56,14 +56,14 @@ class Token:
     ----------
     id : int
     text : str
-        The text it released: "" while a character is incomplete or a stop string may have begun.
+        The text it completes: "" while a character is incomplete or a stop string may have begun.
     origin : str
         "accepted" (drafted and kept), "recovered" (after a rejection), "bonus" (after all drafts
-        were kept) or "plain" (no draft was there to verify).
+        were kept) or "plain" (there was no draft to verify).
     logprob : float
         Log-probability under the target itself, before temperature, filters and penalties.
     verdict : Verdict or None
-        Of the token drafted here; None where none was. The ledger's entry of this token.
+        The verdict on the token drafted here, with its charge; None where nothing was drafted.
 
     Examples
     --------
@@ -80,7 +80,7 @@ class Token:
 
 @dataclass(frozen=True)
 class Block:
-    """One target pass: tokens proposed; of them kept and emitted; all tokens emitted.
+    """One target pass: tokens drafted, drafted tokens kept and emitted, all tokens emitted.
 
     Attributes
     ----------
@@ -99,13 +99,13 @@ class Block:
 
 @dataclass
 class Seconds:
-    """Wall-clock seconds, as the host sees them; `overhead` is what the parts leave of `total`.
+    """Wall-clock seconds, as seen by the host;
 
-    `fused` are those of blocks that were one launch on a GPU: draft, target and verification,
-    which the host cannot tell apart. Of the other blocks on a GPU, whose work is only queued
-    before its result is asked for, most of the wait is `verification`.
-
-    Of a row in a batch: while it was decoded, whatever else was.
+    `overhead` is `total` without the other parts. `fused` is the time of blocks that were one
+    launch on a GPU: the host cannot separate their draft, target and verification. For other blocks
+    on a GPU, work is only queued until its result is needed, so most of the wait counts as
+    `verification`. For a row of a batch, all times are those during which the row was decoded,
+    shared with other rows.
     """
 
     draft: float = 0.0

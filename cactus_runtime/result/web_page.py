@@ -1,7 +1,7 @@
-"""How a result looks in a notebook and on a page of its own, without script and without network.
+"""Shows a result in a notebook or on its own page, without scripts and without network.
 
-What comes from a model is shown as text, never as markup. Characters that HTML cannot hold are
-shown by the stand-ins of `showable`.
+Text from a model is always escaped. Characters that HTML cannot contain are replaced by those of
+`showable`.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ class Look(NamedTuple):
     meaning: str
 
 
-# Okabe and Ito's colours, and a grey: each has a contrast of 3 and more on white and near-black.
+# Okabe and Ito's colours, and a grey: each has a contrast of at least 3 on white and near-black.
 LOOKS: dict[Origin, Look] = {
     "accepted": Look("#009E73", "solid", "drafted and kept"),
-    "recovered": Look("#D55E00", "wavy", "drawn after a draft was refused"),
+    "recovered": Look("#D55E00", "wavy", "drawn after a draft was rejected"),
     "bonus": Look("#0072B2", "double", "drawn after all drafts were kept"),
     "plain": Look("#767676", "dotted", "drawn where nothing was drafted"),
 }
 
 
-def html_page(result: DecodeRecord, *, title: str = "A decoded text and its account") -> str:
+def html_page(result: DecodeRecord, *, title: str = "A decoded text and its ledger") -> str:
     """One self-contained page about a result: its text, its figures and its ledger.
 
-    Tokens are coloured and underlined by origin. Under the pointer, by the tab key or at a touch a
-    token shows its probabilities and what its position was charged. Two curves show the running
-    sums of TV(out, q) and of the bound of KL(out || q) in nats, token by token.
+    Tokens are coloured and underlined by origin. On hover, focus or touch a token shows its
+    probabilities and the charge of its position. Two curves show the running sums of TV(out, q) and
+    of the bound of KL(out || q) in nats, token by token.
 
     Parameters
     ----------
     result : DecodeRecord
     title : str
-        Of the page.
+        Title of the page.
 
     Returns
     -------
@@ -54,7 +54,7 @@ def html_page(result: DecodeRecord, *, title: str = "A decoded text and its acco
     Raises
     ------
     TypeError, ValueError
-        If `result` is no result of a decode, or `title` no text.
+        If `result` is not the result of a decode, or `title` is not visible text.
 
     Examples
     --------
@@ -73,7 +73,7 @@ def html_page(result: DecodeRecord, *, title: str = "A decoded text and its acco
 
 
 def fragment(result: DecodeRecord) -> str:
-    """The text and the figures of a result as a part of some page; what notebooks show.
+    """The text and figures of a result as part of a page, as shown in notebooks.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ def fragment(result: DecodeRecord) -> str:
 
 
 def details(token: Token) -> dict[str, str]:
-    """What is told of one token: origin, probabilities, and what its position was charged.
+    """What is shown for one token: origin, probabilities, and the charge of its position.
 
     Parameters
     ----------
@@ -111,17 +111,17 @@ def details(token: Token) -> dict[str, str]:
     >>> details(Token(id=7, text="a", origin="bonus", logprob=-0.5, verdict=None))
     {'origin': 'bonus', 'id': '7', 'log-probability': '-0.5 nats', 'charged': 'nothing'}
     """
-    told = {
+    shown = {
         "origin": token.origin,
         "id": f"{token.id}",
         "log-probability": f"{token.logprob:.6g} nats",
     }
     verdict = token.verdict
     if verdict is None:
-        return told | {"charged": "nothing"}
+        return shown | {"charged": "nothing"}
     if token.origin == "recovered":
-        told["refused draft"] = f"id {verdict.id}"
-    return told | {
+        shown["rejected draft"] = f"id {verdict.id}"
+    return shown | {
         "draft p": f"{verdict.draft_prob:.6g}",
         "target q": f"{verdict.target_prob:.6g}",
         "granted g": f"{verdict.boosted:.6g}",
@@ -133,9 +133,9 @@ def details(token: Token) -> dict[str, str]:
 
 
 def _body(result: DecodeRecord, *, page: bool) -> dict[str, Any]:
-    """What the templates say of a result: all tokens, by their ids where there is no text."""
+    """The values for the templates: all tokens, by id where there is no text."""
     has_text = result.text is not None
-    told = {
+    shown = {
         "rule": f"{result.rule}",
         "seed": f"{result.seed}",
         "number of the request": f"{result.number}",
@@ -146,7 +146,7 @@ def _body(result: DecodeRecord, *, page: bool) -> dict[str, Any]:
         "looks": LOOKS,
         "whole_page": page,
         "warnings": result.warnings,
-        "figures": told | figures(result),
+        "figures": shown | figures(result),
         "tokens": [
             _token(token, token.text if has_text else f"{token.id} ", f"{i} of {len(result.trace)}")
             for i, token in enumerate(result.trace, start=1)
@@ -165,12 +165,12 @@ def _token(token: Token, text: str, place: str) -> dict[str, Any]:
 
 
 def _is_visible(text: str) -> bool:
-    """Whether a letter, a number, a punctuation mark or a symbol is in it."""
+    """Whether it contains a letter, number, punctuation mark or symbol."""
     return any(unicodedata.category(char)[0] in "LNPS" for char in text)
 
 
 def _curves(result: DecodeRecord) -> list[str]:
-    """Running sums of what the tokens were charged, if there are any."""
+    """Running sums of the tokens' charges, if there are any."""
     if not result.trace:
         return []
     verdicts = [token.verdict for token in result.trace]

@@ -1,4 +1,4 @@
-"""Which drafted tokens are kept, once their probabilities are known; and the shapes of a block."""
+"""Which drafted tokens are kept, given their probabilities; and checks of a block's shapes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def accept(
         q(n) and p(n) of every drafted token n.
     accept_uniforms : float64 tensor, shape (B, k)
     num_drafts : int64 tensor, shape (B,), or None
-        Drafted tokens of each row that count; None: all.
+        Valid drafted tokens of each row; None: all.
     lossy : bool tensor, shape (B, k), or None
         Where the rule applies; elsewhere g = q. None: everywhere.
 
@@ -47,7 +47,7 @@ def accept(
 
 
 def kept_prefix(passes: torch.Tensor, num_drafts: torch.Tensor | None) -> torch.Tensor:
-    """Drafted tokens before the first that does not pass, or does not count.
+    """Number of drafted tokens before the first that does not pass or is padding.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """Blocks under rules that read whole distributions, in float64.
 
-Formulas that run in torch are evaluated on the device; those that are numpy only, on the host.
-Agrees token for token with `cactus_theory.specification.verify`.
+Formulas that run in torch are evaluated on the device, others on the host with numpy. Agrees token
+for token with `cactus_theory.specification.verify`.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _granted(
     drafted: torch.Tensor,
     lossless: torch.Tensor,
 ) -> tuple[torch.Tensor, Charges]:
-    """What u * p(n) must stay below, and the charges, at n positions."""
+    """The upper limits of u * p(n), and the charges, at n positions."""
     on_device = _on_device(rule)
     xp: Any = torch if on_device else np
     p, q = (draft, target) if on_device else (_host(draft), _host(target))
@@ -109,7 +109,7 @@ def _granted(
 def _recovery(
     rule: Rule, tokens: torch.Tensor, accepted: torch.Tensor, lossy: torch.Tensor | None
 ) -> Recovery:
-    """What rows that rejected a token draw another one from."""
+    """The weights from which rows that rejected a token draw another one."""
 
     def recovery(rows: torch.Tensor, draft: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         at = accepted[rows].clamp(max=tokens.shape[1] - 1)

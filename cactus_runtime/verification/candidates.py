@@ -1,8 +1,8 @@
 """Blocks under rules that boost one candidate, in torch.
 
 Every row of logits is read once: for its normaliser, its drafted token's probability and its
-position's charges. The row that the last token is drawn from is read again. A few rows are looked
-at at a time, so that nothing of the size of the logits is ever made.
+position's charges. The row that the last token is drawn from is read again. Only a few rows are
+processed at a time, so no temporary has the size of all logits.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cactus_theory.rules import CandidateRule
 
 
 class Figures(NamedTuple):
-    """What one look at all rows of a block finds.
+    """Results of one pass over all rows of a block.
 
     Attributes
     ----------

@@ -1,8 +1,8 @@
-"""What verified positions accept and are charged, under rules that boost one candidate.
+"""Acceptance rates and charges of verified positions, under rules that boost one candidate.
 
-Exact sums over the vocabulary, given the two distributions, in float64. On a CPU and over a large
-vocabulary the many tokens that the rule keeps for certain are summed in the precision of the
-logits instead; elsewhere nothing is decided on the host.
+They are exact sums over the vocabulary, given the two distributions, in float64. On a CPU and over a
+large vocabulary, the many tokens that the rule keeps for certain are summed in the precision of the
+logits instead. On other devices the host decides nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cactus_theory.emitted import emission_sums
 from cactus_theory.rules import CandidateRule, Rule
 
 _CERTAIN = 1 - 1e-5  # of a squared gain: more than the roundings of float32
-_MANY = 64  # one token in so many that is not certain: then all are summed in float64
+_MANY = 64  # if more than one token in so many is not certain, all are summed in float64
 
 
 class Charges(NamedTuple):
@@ -32,7 +32,7 @@ class Charges(NamedTuple):
     lossless_acceptance_rate : tensor
         sum_x min(p, q): the same under plain speculative sampling.
     total_variation, kl_bound : tensor
-        What the ledger is charged: TV(out, q), and a bound of KL(out || q) in nats.
+        The charges: TV(out, q), and a bound of KL(out || q) in nats.
     """
 
     acceptance_rate: torch.Tensor
@@ -45,13 +45,13 @@ Limits = Callable[[Charges], torch.Tensor]
 
 
 def limited(charges: Charges, limits: Limits | None) -> tuple[Charges, torch.Tensor | None]:
-    """The charges where only so many positions of each row are lossy, and which those are.
+    """The charges where only some positions of each row may be lossy, and which those are.
 
     Parameters
     ----------
     charges : Charges of shape (B, k)
     limits : callable, optional
-        From these to the number of each row, shape (B,).
+        Maps the charges to the number of lossy positions of each row, shape (B,).
 
     Returns
     -------
@@ -111,7 +111,7 @@ def dense_charges(rule: Rule, draft: torch.Tensor, target: torch.Tensor) -> Char
 
 
 def _overlap(draft: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """sum_x min(p, q) at n positions, each summed in the same order whatever n is."""
+    """sum_x min(p, q) at n positions, each summed in the same order for every n."""
     dtype = precision(draft.shape[-1]) or draft.dtype
     common = torch.minimum(draft.to(dtype), target.to(dtype))
     if draft.is_cpu and dtype == torch.float64:
@@ -126,10 +126,10 @@ def _by_certainty(
     logits: torch.Tensor,
     log_sum: torch.Tensor,
 ) -> Charges:
-    """One position, so that its charges do not depend on what else is read beside it.
+    """Charges at one position, so that they do not depend on the other positions of a part.
 
-    A token of p > q with (p - q)^2 < c q (1 - q), c being the rule's `chi_square_floor`, is kept
-    whole: its g is at least p. All others with p > q are few, for budgets that matter.
+    A token with p > q and (p - q)^2 < c q (1 - q), c being the rule's `chi_square_floor`, is kept
+    for certain: its g is at least p. For practical budgets few other tokens have p > q.
     """
     if q.dtype != p.dtype:
         q, logits = (part.to(torch.promote_types(q.dtype, p.dtype)) for part in (q, logits))

@@ -50,7 +50,7 @@ def draw_last_tokens(
             else:
                 draft = draft_probs[rows, at].double()
             residual = recovery(rows, draft, target)
-            # A residual can be empty by rounding only: then p = q, and q is drawn from.
+            # A residual is empty only by rounding: then p = q, and q is drawn from.
             recovers = rejected[rows].unsqueeze(-1) & (residual.sum(-1, keepdim=True) > 0)
             weights = torch.where(recovers, residual, target)
         drawn.append(draw_tokens(weights, uniforms[rows]))

@@ -33,7 +33,7 @@ def judge(
     warp: Warp = _NO_WARP,
     limits: Limits | None = None,
 ) -> Judgement:
-    """Keep a prefix of each row's drafted tokens, draw one more token, and say what that cost.
+    """Keep a prefix of each row's drafted tokens, draw one more token, and report the charges.
 
     Parameters
     ----------
@@ -47,18 +47,18 @@ def judge(
     accept_uniforms : float64 tensor, shape (B, k)
     recover_uniforms : float64 tensor, shape (B,)
     num_drafts : int64 tensor, shape (B,), optional
-        Drafted tokens of each row that count; those after them are padding. Default all.
+        Valid drafted tokens of each row; the others are padding. Default all.
     warp : Warp
         Temperature, filters and penalties. Default none.
     limits : callable Charges of shape (B, k) -> int64 tensor of shape (B,), optional
-        How many positions of each row the rule may be used for; the others are verified by plain
-        speculative sampling, and charged nothing. Default all.
+        How many positions of each row may use the rule. The others are verified by plain
+        speculative sampling and charged nothing. Default all.
 
     Returns
     -------
     Judgement
-        Without a host synchronisation on a GPU, if the rule has a candidate whose formulas run in
-        torch, and if `limits` and `warp` have none.
+        Computed without a host synchronisation on a GPU, if the rule has a candidate whose formulas
+        run in torch, and if `limits` and `warp` do not synchronise.
 
     Raises
     ------
@@ -92,5 +92,5 @@ def judge(
 
 
 def judged_in_torch(rule: Rule) -> TypeGuard[CandidateRule]:
-    """Whether a block under this rule is judged on its device: a candidate, and torch formulas."""
+    """Whether the rule has a candidate with torch formulas, so that its device judges a block."""
     return isinstance(rule, CandidateRule) and rule.torch_ready

@@ -1,4 +1,4 @@
-"""What the verification of a block says, and how it travels to the host in one copy."""
+"""The result of verifying a block, and its packed form for one copy to the host."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PER_DRAFT = (
 
 @dataclass(frozen=True)
 class Judgement:
-    """How B drafts of up to k tokens were judged, by name.
+    """How B drafts of up to k tokens were judged.
 
     Attributes
     ----------
@@ -30,14 +30,14 @@ class Judgement:
         The recovered token (accepted < k) or the bonus token (accepted = k).
     logprobs : float64 tensor, shape (B, k + 1)
         Log-probability of each emitted token under the target's own logits, before the warp.
-        Entries after the last token have no meaning.
+        Entries after the last token are undefined.
     draft_prob, target_prob, boosted : float64 tensors, shape (B, k)
-        Of every drafted token n: p(n), q(n), and g(n), below which u * p(n) passes.
+        For every drafted token n: p(n), q(n), and g(n); n passes if u * p(n) < g(n).
     acceptance_rate, total_variation, kl_bound : float64 tensors, shape (B, k)
-        Of every drafted position: the chance that a token drafted there is kept, and what the
-        position is charged: TV(out, q), and a bound of KL(out || q) in nats.
+        For every drafted position: the chance that a token drafted there is kept, and the charges
+        TV(out, q) and a bound of KL(out || q) in nats.
     log_normaliser : float64 tensor, shape (B, k + 1)
-        Log-sum-exp of the target's own logits; not finite where they make no distribution.
+        Log-sum-exp of the target's own logits; not finite where they give no distribution.
 
     Examples
     --------
@@ -64,7 +64,7 @@ class Judgement:
     log_normaliser: torch.Tensor
 
     def packed(self) -> torch.Tensor:
-        """All of it but the normalisers in one float64 tensor, for `unpacked`."""
+        """Everything except the normalisers in one float64 tensor, for `unpacked`."""
         columns = [self.accepted.unsqueeze(-1), self.last_token.unsqueeze(-1), self.tokens]
         columns += [self.logprobs, *(getattr(self, name) for name in _PER_DRAFT)]
         return torch.cat([column.double() for column in columns], dim=-1)
@@ -80,9 +80,9 @@ class RowJudgement:
         Accepted drafts and one more.
     accepted : int
     verdicts : list of Verdict
-        Of all drafted tokens, rejected ones included.
+        One per drafted token, rejected ones included.
     logprobs : list of float
-        Of `tokens`, under the target itself.
+        Log-probabilities of `tokens` under the target itself.
     empty_at : int or None
         The first position at which the processors left no token.
     """
@@ -95,13 +95,13 @@ class RowJudgement:
 
     @property
     def finite(self) -> bool:
-        """False if logits that mattered were not."""
+        """False if logits that were used were not finite."""
         judged = [verdict.draft_prob for verdict in self.verdicts]
         return all(map(math.isfinite, [*self.logprobs, *judged]))
 
 
 def unpacked(packed: Sequence[Sequence[float]], counts: Sequence[int]) -> list[RowJudgement]:
-    """Rows of numbers that `Judgement.packed` laid out, of which so many drafted tokens count."""
+    """Unpack rows of `Judgement.packed`, given the numbers of valid drafted tokens."""
     return [_row(numbers, count) for numbers, count in zip(packed, counts, strict=True)]
 
 

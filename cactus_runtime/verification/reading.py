@@ -1,4 +1,4 @@
-"""Rows of logits, a few at a time: normalisers, and the two distributions of drafted positions."""
+"""Reads logits a few rows at a time: normalisers, and both distributions of drafted positions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cactus_runtime.verification.warp import Warp, at_least_float32
 
 _SMALL = 4096  # tokens: rows of a smaller vocabulary cost nothing, and are read in float64
 _IN_CACHE = 2**17  # logits: half a megabyte in float32
-_ON_DEVICE = 2**25  # logits read side by side on a GPU: 256 MiB in float64
+_ON_DEVICE = 2**25  # logits read together on a GPU: 256 MiB in float64
 
 
 class Part(NamedTuple):
@@ -47,7 +47,7 @@ def drafted_parts(
     *,
     dtype: torch.dtype | None = None,
 ) -> Iterator[Part]:
-    """The drafted positions of a block, in parts that caches hold.
+    """The drafted positions of a block, in parts that fit the processor's cache.
 
     Parameters are those of `judge`. The softmax is of type `dtype`; by default float64 for small
     vocabularies, else that of the warped logits.
@@ -86,7 +86,7 @@ def drafted_parts(
 def log_normaliser(logits: torch.Tensor) -> torch.Tensor:
     """log sum exp over the last axis, in float64; nan or inf where there is no distribution.
 
-    Relative to each row's peak, as a float32 near 1e6 would swallow log V.
+    Computed relative to each row's peak, because a float32 near 1e6 would lose log V.
 
     Examples
     --------
@@ -112,7 +112,7 @@ def _log_sum(logits: torch.Tensor, probs: torch.Tensor) -> torch.Tensor:
 
 
 def most_rows(logits: torch.Tensor) -> int:
-    """Rows that are looked at together."""
+    """Number of rows that are processed together."""
     return max((_IN_CACHE if logits.is_cpu else _ON_DEVICE) // logits.shape[-1], 1)
 
 

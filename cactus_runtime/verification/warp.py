@@ -1,4 +1,4 @@
-"""What is done to logits before they are a distribution: the interface, and the case of nothing."""
+"""The interface of transformations of logits before the softmax, and the identity."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class Warp(Protocol):
         ----------
         logits : tensor, shape (n, V)
         rows, positions : int64 tensors, shape (n,)
-            Where in the block each of them stands: the row of the batch, and after how many
-            drafted tokens.
+            The place of each in the block: the row of the batch, and the number of drafted tokens
+            before it.
         """
         ...
 
 
 class IdentityWarp:
-    """Changes nothing, but for half-precision logits, which become float32."""
+    """Changes nothing, except that half-precision logits become float32."""
 
     temperature = 1.0
 

@@ -225,7 +225,7 @@ def test_the_details_of_a_token_are_those_of_its_verdict(trace):
 
 def test_a_recovered_token_names_the_draft_that_was_refused_and_no_other_does():
     named = [
-        told(shown).get("refused draft") for shown in shown_tokens(read(html_page(make(TRACE))))
+        told(shown).get("rejected draft") for shown in shown_tokens(read(html_page(make(TRACE))))
     ]
     assert named == [None, f"id {VERDICT.id}", None]
 
@@ -303,7 +303,7 @@ def test_a_charge_that_is_not_finite_is_drawn_at_the_upper_edge(charge):
     page = html_page(make((ACCEPTED, endless, ACCEPTED)))
     heights = [y for _, y in polylines(page)[1]]
     assert heights == [curve.TOP] * 3  # the only finite sum is the largest
-    assert f"KL bound (nats) against the token index: {charge} in the end" in page
+    assert f"KL bound (nats) against the token index: the final sum is {charge}" in page
 
 
 def test_there_is_nothing_to_draw_without_tokens():

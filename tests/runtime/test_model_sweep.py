@@ -56,9 +56,9 @@ def test_a_wrong_token_is_found(sweep):
 def test_the_page_says_what_was_found(sweep):
     finding = sweep["Finding"]
     page = sweep["page"]([finding("A", "right"), finding("B", "refused", "no | cache; use A")])
-    assert "| decoded right, in batches too | 1 |" in page
+    assert "| decoded correctly, in batches too | 1 |" in page
     assert "| `B` | no \\| cache; use A |" in page
-    assert "## Decoded wrong" not in page
+    assert "## Decoded wrongly" not in page
 
 
 def test_the_committed_page_has_no_class_decoded_wrong():

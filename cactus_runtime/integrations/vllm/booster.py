@@ -1,4 +1,4 @@
-"""A rule in front of one rejection sampler of vLLM, and the count of what came of it."""
+"""A rule in front of one of vLLM's rejection samplers, with counts of the outcomes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NAMES = ("blocks", "drafted_tokens", "accepted_tokens", "rejected_tokens")
 class Booster:
     """Shifts the drafted tokens' logits while a stock rejection sampler runs.
 
-    Nothing waits for the device: counts are kept there until they are asked for. Rows of greedy
+    Nothing waits for the device: counts stay there until they are read. Rows of greedy
     requests are neither shifted nor counted.
 
     Parameters
@@ -42,11 +42,11 @@ class Booster:
         self.forget()
 
     def forget(self) -> None:
-        """Start to count anew."""
+        """Reset the counts."""
         self._counts = torch.zeros(len(_NAMES), dtype=torch.int64)
 
     def install(self, sampler: Any) -> None:
-        """Stand in front of a sampler of vLLM, as its attribute ``cactus``.
+        """Attach to a sampler of vLLM, as its attribute ``cactus``.
 
         Raises
         ------
@@ -60,7 +60,7 @@ class Booster:
         sampler.cactus = self
 
     def around(self, sample: Callable[..., Any], runner: Runner) -> Callable[..., Any]:
-        """The function `sample` of a runner, under the rule.
+        """The function `sample` of a runner, with the rule applied.
 
         Raises
         ------
@@ -82,7 +82,7 @@ class Booster:
             if shifts:
                 old = shift_logits_(drafts.logits, drafts.tokens, where, rule)
                 output = sample(*bound.args, **bound.kwargs)
-                restore_logits_(drafts.logits, drafts.tokens, old)  # log-probabilities read them
+                restore_logits_(drafts.logits, drafts.tokens, old)  # log-probabilities need them
             else:
                 output = sample(*args, **kwargs)
             self._count(drafts, where, runner.accepted(output))
@@ -99,7 +99,7 @@ class Booster:
         self._counts = self._counts.to(sums.device) + sums
 
     def statistics(self) -> dict[str, float | None]:
-        """What was counted since the last `forget`.
+        """The counts since the last `forget`.
 
         Returns
         -------

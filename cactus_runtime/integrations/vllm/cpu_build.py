@@ -1,7 +1,8 @@
-"""A fault of vLLM's CPU build (seen in 0.32.0), in the way of any speculative decoding at T > 0.
+"""A bug of vLLM's CPU build (seen in 0.32.0) that breaks speculative decoding at T > 0.
 
 Its kernel that gives each drafted token its request's temperature, top-k and top-p writes to a copy
-made for its int64 arithmetic, and so leaves them uninitialised: the engine emits no stated law.
+made for its int64 arithmetic, and so leaves them uninitialised. What the engine emits is then
+undefined.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ logger = logging.getLogger("vllm.cactus")
 
 
 def repair_expansion(sampler: Any) -> None:
-    """Register a right kernel where the sampler's module is found to have the fault."""
+    """Register a correct kernel where the sampler's module is found to have the bug."""
     module = sys.modules[type(sampler).__module__]
     on_cpu = import_module("vllm.platforms").current_platform.is_cpu()
     if on_cpu and hasattr(module, "_expand") and not _is_right(module._expand):
@@ -40,7 +41,7 @@ def expand(
     replace_to: float,
     tile: int = 0,
 ) -> None:
-    """Each request's value once for every drafted token of it, one value replaced by another.
+    """Repeat each request's value for each of its drafted tokens, with one value replaced.
 
     Parameters
     ----------
@@ -48,10 +49,10 @@ def expand(
         Written to.
     values : tensor, shape (B,)
     ends : int tensor, shape (B,)
-        Drafted tokens of the requests up to each.
+        Cumulative numbers of drafted tokens per request.
     replace_from, replace_to : float
     tile : int
-        Of the kernel; not used.
+        An argument of the kernel; not used.
 
     Examples
     --------

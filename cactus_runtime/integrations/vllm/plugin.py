@@ -1,4 +1,4 @@
-"""Where vLLM meets the plugin: workers as they load a model, and calls by ``collective_rpc``."""
+"""The plugin's entry points: workers that load a model, and calls by ``collective_rpc``."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from cactus_runtime.integrations.vllm.booster import Booster
 from cactus_runtime.integrations.vllm.cpu_build import repair_expansion
 from cactus_runtime.integrations.vllm.settings import configured_rule, rule_of
 
-logger = logging.getLogger("vllm.cactus")  # vLLM shows what its own loggers say
+logger = logging.getLogger("vllm.cactus")  # vLLM shows messages of its own loggers
 
 
 def register() -> None:
     """Entry point ``vllm.general_plugins``: prepare the workers of this process.
 
-    May be called any number of times. A worker whose configuration has no settings is untouched.
+    May be called any number of times. A worker whose configuration has no settings is not changed.
 
     Raises
     ------
@@ -40,7 +40,7 @@ def register() -> None:
 
 
 def _stock(wrapper: Any, name: str) -> Any:
-    """The wrapper's method, which hands the call on to its worker if it has none itself."""
+    """The wrapper's method, or one that passes the call on to its worker if it has none."""
 
     def handed_on(self: Any, *args: Any, **kwargs: Any) -> Any:
         return getattr(self.worker, name)(*args, **kwargs)
@@ -51,7 +51,7 @@ def _stock(wrapper: Any, name: str) -> Any:
 def _load_model(stock: Any) -> Any:
     @functools.wraps(stock)
     def load_model(self: Any, *args: Any, **kwargs: Any) -> Any:
-        rule = configured_rule(self.vllm_config)  # complains before anything is loaded
+        rule = configured_rule(self.vllm_config)  # raises before anything is loaded
         loaded = stock(self, *args, **kwargs)
         if rule is not None:
             _attach(self.worker, self.vllm_config, Booster(rule))
@@ -74,14 +74,14 @@ def _warm_up(stock: Any) -> Any:
 def _attach(worker: Any, config: Any, booster: Booster) -> None:
     sampler = getattr(worker.model_runner, "rejection_sampler", None)
     if sampler is None and config.parallel_config.pipeline_parallel_size > 1:
-        return  # another stage of the pipeline samples
+        return  # sampling happens in another stage of the pipeline
     booster.install(sampler)
     repair_expansion(sampler)
     logger.info("cactus: %s", booster.rule)
     if config.speculative_config.draft_sample_method != "probabilistic":
         logger.warning(
             "cactus: drafts are greedy (draft_sample_method is not 'probabilistic'), so each is "
-            "taken as certain, and the law emitted in its place is the candidate law itself: its "
+            "taken as certain, and the distribution emitted in its place is the candidate's: its "
             "KL from the target's is at most delta with the rules 'exact' and 'safe', at most "
             "log(1 + 2 delta) with 'cactus'."
         )
@@ -95,14 +95,14 @@ def _booster(worker: Any) -> Booster | None:
 class CactusExtension:
     """For ``worker_extension_cls``: settings and statistics of a running engine.
 
-    Call its methods by ``collective_rpc``; they answer once per worker. Workers of a pipeline that
-    do not sample answer None.
+    Call its methods by ``collective_rpc``; they return one value per worker. Workers of a pipeline
+    that do not sample return None.
     """
 
     model_runner: Any
 
     def cactus_configure(self, settings: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Judge by other settings from the next step on, and start to count anew.
+        """Use other settings from the next step on, and reset the counts.
 
         Parameters
         ----------
@@ -112,7 +112,7 @@ class CactusExtension:
         Returns
         -------
         dict
-            `cactus_statistics` of the settings that ended.
+            `cactus_statistics` of the previous settings.
 
         Raises
         ------

@@ -1,6 +1,6 @@
 """vLLM's two model runners: where each calls its rejection sampler, and what the arguments mean.
 
-Written for vLLM 0.32.0. A function whose parameters are not among those known here is refused.
+Written for vLLM 0.32.0. A function with parameters that are not known here is refused.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ KNOWN_VERSION = "0.32.0"
 
 @dataclass(frozen=True)
 class DraftedRows:
-    """A batch of drafted tokens, one per row of the target's logits, as a sampler was handed it.
+    """A batch of drafted tokens, one per row of the target's logits, as passed to a sampler.
 
     Attributes
     ----------
     logits : float32 tensor, shape (R, V)
-        Of the target, as the sampler reads them.
+        The target's logits, as the sampler reads them.
     tokens : int64 tensor, shape (R,)
         The token that a row judges.
     drafted : bool tensor, shape (R,)
         False where a row judges no drafted token: bonus rows and placeholders.
     request : int64 tensor, shape (R,)
-        Number in the batch of the request that a row belongs to.
+        Index in the batch of the request that a row belongs to.
     temperature : float tensor, shape (B,)
         Of each request; 0 is greedy.
     """
@@ -44,20 +44,20 @@ class DraftedRows:
 
 @dataclass(frozen=True)
 class Runner:
-    """One of the two: names of module, method and parameters, and how to read them.
+    """One of the two runners: names of module, method and parameters, and how to read them.
 
     Attributes
     ----------
     module : str
-        Of the class ``RejectionSampler``.
+        Module of the class ``RejectionSampler``.
     method : str
-        The method of it that calls ``rejection_sample``, a function of its module's namespace.
+        Its method that calls ``rejection_sample``, a function in its module's namespace.
     needed, other : tuple of str
-        Parameters of that function: those read, and the others known.
+        Parameters of that function: those that are read, and the other known ones.
     drafts : callable
-        The batch, from the arguments by name; None where no row is sampled at random.
+        Makes the batch from the named arguments; None where no row is sampled at random.
     accepted : callable
-        Number of drafted tokens accepted of each request, from what the function returned.
+        Number of accepted drafted tokens per request, from the function's return value.
     """
 
     module: str
@@ -87,7 +87,7 @@ class Runner:
 
 
 def advice() -> str:
-    """What to install where this vLLM is not the known one."""
+    """What to install where this version of vLLM is not the known one."""
     version = getattr(import_module("vllm"), "__version__", "of unknown version")
     return (
         f"This is vLLM {version}; cactus was written for {KNOWN_VERSION}: install that, or remove "
@@ -101,7 +101,7 @@ def runner_of(sampler: Any) -> Runner:
     Raises
     ------
     RuntimeError
-        If it is of neither: a model with a sampler of its own, or another vLLM.
+        If it belongs to neither: the model has its own sampler, or vLLM has another version.
     """
     kind = type(sampler)
     for runner in RUNNERS:
@@ -113,14 +113,14 @@ def runner_of(sampler: Any) -> Runner:
 
 
 def rebound(function: Any, name: str, change: Callable[[Any], Any]) -> FunctionType:
-    """The same function with one global name changed, for it alone.
+    """A copy of the function in which one global name has another meaning.
 
     Parameters
     ----------
     function : function
     name : str
     change : callable
-        The new meaning of the name, from the old one.
+        Maps the old meaning of the name to the new one.
 
     Raises
     ------
@@ -166,11 +166,11 @@ def _drafts_v1(arguments: Mapping[str, Any]) -> DraftedRows | None:
 
 
 def _drafts_v2(arguments: Mapping[str, Any]) -> DraftedRows | None:
-    """Rows of a request: one per drafted token, which is that of the next row, then the bonus."""
+    """One row per drafted token (the token itself is in the next row), then the bonus row."""
     logits, draft = arguments["target_logits"], arguments["draft_logits"]
     ends, rows = arguments["cu_num_logits"][1:].long(), len(logits)
     if draft is not None:
-        logits = logits[:, : draft.shape[-1]]  # the kernels read no more
+        logits = logits[:, : draft.shape[-1]]  # the kernels read only these
     tokens = arguments["draft_sampled"].long().roll(-1)
     last = torch.zeros(rows, dtype=torch.bool, device=ends.device).index_fill_(0, ends - 1, True)
     inside = torch.arange(rows, device=ends.device) < ends[-1]

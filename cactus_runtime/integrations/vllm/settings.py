@@ -1,4 +1,4 @@
-"""The rule that ``additional_config={"cactus": ...}`` asks for, and the engines it can work in."""
+"""The rule that ``additional_config={"cactus": ...}`` describes, and which engines can use it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def rule_of(settings: Any) -> CandidateRule:
     ----------
     settings : mapping
         ``rule``, "cactus" if not given, and the parameters of that rule in the registry, such as
-        ``delta``, the budget of one candidate in nats. Only rules with candidates can be made by
-        shifting a logit, and only those that torch evaluates.
+        ``delta``, the budget of one candidate in nats. A shifted logit can only express rules with
+        candidates, and torch must be able to evaluate them.
 
     Returns
     -------
@@ -31,7 +31,7 @@ def rule_of(settings: Any) -> CandidateRule:
     Raises
     ------
     TypeError, ValueError
-        If there is no such rule, the rule is of another kind, or its parameters are not these.
+        If there is no such rule, the rule is of another kind, or its parameters are wrong.
 
     Examples
     --------
@@ -57,7 +57,7 @@ def rule_of(settings: Any) -> CandidateRule:
 
 
 def configured_rule(config: Any) -> CandidateRule | None:
-    """The rule of a vLLM configuration, None if it asks for none.
+    """The rule of a vLLM configuration; None if it has no settings.
 
     Parameters
     ----------
@@ -70,10 +70,10 @@ def configured_rule(config: Any) -> CandidateRule | None:
     Raises
     ------
     TypeError, ValueError
-        If the settings are wrong, or the engine is not one whose sampler a shifted logit makes the
-        rule: without speculative decoding; with a rejection sampling method ("block", "synthetic",
-        "fly") other than "standard", which alone judges token by token; with a watermark, whose
-        draws are others; with elastic expert parallelism, whose new workers start otherwise.
+        If the settings are wrong, or shifting a logit would not give the rule in this engine:
+        without speculative decoding; with a rejection sampling method ("block", "synthetic", "fly")
+        other than "standard", the only one that judges token by token; with a watermark, which
+        draws differently; with elastic expert parallelism, whose new workers start differently.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The candidate law as a shift of one logit, so that a stock rejection sampler applies the rule."""
+"""The candidate as a shift of one logit, so that a stock rejection sampler applies the rule."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ import torch
 
 from cactus_theory.rules import CandidateRule
 
-_LEAST = math.exp(-60)  # of a shrink factor: float32 rounds the rest of such a law away
+_LEAST = math.exp(-60)  # smallest shrink factor: below it float32 rounds the other tokens away
 
 
 def shift_logits_(
     logits: torch.Tensor, tokens: torch.Tensor, where: torch.Tensor, rule: CandidateRule
 ) -> torch.Tensor:
-    """Replace, in place, the logit of each row's token by that of the candidate law.
+    """Replace, in place, the logit of each row's token by that of the candidate distribution.
 
     With Z the sum of exponentials of a row and q the token's probability, the new logit is
     log Z + log g - log s, g = ``rule.boost(q)``, s = ``rule.shrink(q)`` = (1-g)/(1-q). The softmax
-    is then the candidate law h: g at the token, s times the target elsewhere. A token of
+    is then the candidate distribution h: g at the token, s times the target elsewhere. A token of
     probability 0 keeps its -inf and one of probability 1 its logit.
 
     Parameters
     ----------
     logits : float32 tensor, shape (R, V)
-        Of the target, after temperature and filters; changed at one place per row.
+        The target's, after temperature and filters; changed at one place per row.
     tokens : int64 tensor, shape (R,)
-        Drafted tokens; anything where `where` is False.
+        Drafted tokens; ignored where `where` is False.
     where : bool tensor, shape (R,)
         The rows to change.
     rule : CandidateRule
@@ -34,7 +34,7 @@ def shift_logits_(
     Returns
     -------
     float32 tensor, shape (R, 1)
-        The logits that were there; `restore_logits_` puts them back.
+        The previous logits; `restore_logits_` puts them back.
 
     References
     ----------

@@ -1,6 +1,6 @@
 """The tiny pair: two small Llama models that ship with the package, and their tokenizer.
 
-Knows where the files of the pair lie and how to read them quickly and quietly. The target has
+Knows where the files of the pair are and how to read them quickly and quietly. The target has
 2.0 million parameters and the draft 0.2 million; both continue lines such as `dog: a member of
 the genus Canis`, in the style of WordNet's glosses, and end each with the tokenizer's EOS token.
 Prompts end without a space (`dog:`). How the two were made is in `train.py`, and the licence of
@@ -44,7 +44,7 @@ def load(
     Parameters
     ----------
     device
-        Where the weights go.
+        Device of the weights.
     dtype
         The type of the weights; they are stored in bfloat16.
 

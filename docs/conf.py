@@ -49,9 +49,9 @@ extensions = [
 # Strict: `make docs` turns warnings into errors.
 nitpicky = True
 default_role = "py:obj"
-highlight_language = "none"  # of blocks that name no language: formulas, outputs
+highlight_language = "none"  # for blocks without a language: formulas, outputs
 
-# Reference. Types are in the docstrings, which say more of them than annotations can.
+# Reference. Types are in the docstrings, which say more about them than annotations can.
 autosummary_generate = True
 autosummary_generate_overwrite = True
 autodoc_typehints = "none"

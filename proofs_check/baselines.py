@@ -179,7 +179,7 @@ def typical_accepts_anything(drafted: Fraction, epsilon: Fraction, exceeds: Frac
     name="typical-no-guarantee",
     source="section 6",
     statement="FALSE: typical acceptance keeps the output within 2 nats of the target: a token "
-    "with q(n) just above 0.09 is emitted surely, at KL = log(1/q(n)) > 2.4",
+    "with q(n) just above 0.09 is always emitted, at KL = log(1/q(n)) > 2.4",
     tex=r"\mathrm{KL}(\mathrm{out}\|q) = \log\tfrac{1}{q(n)} > 2.4 \quad (q(n) = .0901,\ "
     r"\varepsilon = .09)",
     expected="refuted",
@@ -191,7 +191,7 @@ def typical_no_guarantee(
     data = {"drafted": drafted, "epsilon": Fraction(9, 100), "exceeds": exceeds}
     yield Step(
         "A token above the threshold epsilon is always accepted, whatever the entropy of the "
-        "target. A draft that is sure of it emits it always.",
+        "target. A draft that gives it probability 1 always emits it.",
         r"q(n) > \varepsilon, \qquad \log\frac{1}{q(n)} > 2.4",
         lambda: certified(typical_accepts_anything, "typical-accepts-anything", **data),
         "counterexample",

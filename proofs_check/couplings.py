@@ -62,7 +62,7 @@ def theorem_1(residual: Any = 1, kept: Any = 1) -> Iterator[Step]:
     name="gain-equals-cost",
     source="ours, section 3",
     statement="the acceptance is exactly that of speculative sampling plus TV(out, q), and no "
-    "scheme whatever accepts more than sum min(p, q) + TV(its output, q)",
+    "scheme accepts more than sum min(p, q) + TV(its output, q)",
     tex=r"\sum_x \min(p,g) = \sum_x \min(p,q) + \mathrm{TV}(\mathrm{out},q); \qquad "
     r"\text{any scheme: } \mathrm{acc} \le \sum_x \min(p,q) + \mathrm{TV}(\mathrm{out}',q)",
     false=({"price": sp.Rational(1, 2)},),

@@ -19,7 +19,7 @@ from proofs_check.symbolic import UNCAPPED, at_least, equal, nonnegative, sp, va
 
 q, g, o, a, b, m, delta = sp.symbols("q g o a b m delta", positive=True)
 HALF = sp.Rational(1, 2)
-ACCEPTED = "a draft with $p \\le g$ on its support is emitted as it is"
+ACCEPTED = "a draft with $p \\le g$ on its support is emitted unchanged"
 
 
 @claim(

@@ -131,7 +131,7 @@ def gamma_free_of_vocabulary(
         r"\left(\tfrac1m - q_0\right)^2 \le \delta q_0(1-q_0), \qquad 1 - m q_0 > .97",
         lambda: certified(any_budget_any_distance, "any-budget-any-distance", **data),
         "counterexample",
-        assumes="a draft with $p \\le g$ on its support is emitted as it is",
+        assumes="a draft with $p \\le g$ on its support is emitted unchanged",
         uses=("sharp-kl-bound", "tangent-of-log"),
     )
     large = sp.Symbol("N", positive=True)
@@ -179,7 +179,7 @@ def gamma_linear(
         r"20.9",
         lambda: certified(exact_exceeds, "exact-exceeds", **data),
         "counterexample",
-        assumes="a draft with $p \\le g$ on its support is emitted as it is",
+        assumes="a draft with $p \\le g$ on its support is emitted unchanged",
         uses=("root-unique-monotone",),
     )
 

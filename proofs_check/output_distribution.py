@@ -228,8 +228,8 @@ def kl_over_s(sign: int = 1) -> Iterator[Step]:
 @claim(
     name="one-hot-draft",
     source="ours, section 3",
-    statement="a draft that is sure of its token emits exactly its candidate h, so there delta "
-    "does bound what is emitted",
+    statement="a draft that gives its token probability 1 emits exactly its candidate h, so there "
+    "delta does bound what is emitted",
     tex=r"p = \mathbf 1_n \ \Rightarrow\ \mathrm{out} = h^{(n)}",
     false=({"rejected": 1},),
 )

@@ -2,7 +2,7 @@
 
 A run is a folder with the harness's ``results_*.json`` (the newest counts) somewhere in it, and
 ``cactus.jsonl``, the log of its model ``cactus``. Prints Markdown: a row for each task of each
-run, with its score and what its text was and cost. A sum that the log has as null is infinite.
+run, with its score, acceptance and charges. A sum that is null in the log is infinite.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Row:
 
 
 def gather(folder: Path, metrics: Sequence[str] = ()) -> Iterator[Row]:
-    """Rows of a run; `metrics` are names to be preferred over a task's first.
+    """Rows of a run; `metrics` are preferred over a task's first metric.
 
     Raises
     ------
@@ -99,7 +99,7 @@ def gather(folder: Path, metrics: Sequence[str] = ()) -> Iterator[Row]:
 
 
 def _answers(folder: Path) -> list[dict[str, Any]]:
-    """Lines of the log; of an answer that was given again, the last."""
+    """Lines of the log; of a repeated answer, the last."""
     logs = list(folder.rglob(LOG))
     if len(logs) != 1:
         raise ValueError(f"{folder} must hold one {LOG}, and holds {len(logs)}")
@@ -135,7 +135,7 @@ def main(arguments: list[str] | None = None) -> None:
         "--metric",
         action="append",
         default=[],
-        help="to be preferred, with or without its filter; may be repeated",
+        help="preferred metric, with or without its filter; may be repeated",
     )
     options = parser.parse_args(arguments)
     try:

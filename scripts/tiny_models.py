@@ -1,6 +1,6 @@
 """Tiny models with random weights of every causal language model class in transformers.
 
-Knows the names by which configurations call their sizes. Does not know what the models are for.
+Knows the names of size parameters in configurations. Does not know what the models are for.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 VOCABULARY = 48
 POSITIONS = 64
-_STD = 0.4  # of weights: the default of .02 makes models that hardly look at their context
+_STD = 0.4  # of weights; with the default of .02 models hardly depend on their context
 
 _SIZES = {
     **dict.fromkeys(("vocab_size", "vocab_size_per_layer_input"), VOCABULARY),
@@ -114,7 +114,7 @@ def configuration(name: str) -> Any:
     known = _fields(made)
     given = {key: value for key, value in _SIZES.items() if key in known}
     given |= dict.fromkeys({"bos_token_id", "eos_token_id"} & known)
-    if "is_decoder" in known:  # an encoder's classes decode if they are told to
+    if "is_decoder" in known:  # makes an encoder's class a decoder
         given["is_decoder"] = True
     if "kv_lora_rank" in known:
         given["num_key_value_heads"] = _SIZES["num_attention_heads"]
@@ -128,14 +128,16 @@ def build(name: str) -> PreTrainedModel:
     Raises
     ------
     ValueError
-        If it would not be small.
+        If the model would not be small.
     """
     config = configuration(name)
     made = getattr(transformers, name)
     with torch.device("meta"):
         size = sum(weight.numel() for weight in made(copy.deepcopy(config)).parameters())
     if size > _MOST:
-        raise ValueError(f"its configuration has parts that stay large, {size:,} parameters in all")
+        raise ValueError(
+            f"its configuration has parts that remain large, {size:,} parameters in all"
+        )
     torch.manual_seed(0)
     model = made(config)
     for weight in model.parameters():

@@ -1,4 +1,4 @@
-"""Warns of links of the built pages that lead nowhere: to a missing file, or a missing anchor.
+"""Reports dead links of the built pages: to a missing file or a missing anchor.
 
 Reads the HTML and nothing else; links to other sites are not followed.
 """
@@ -15,7 +15,7 @@ from sphinx.util.typing import ExtensionMetadata
 
 
 class Page(HTMLParser):
-    """Anchors of a page, and what it links to or shows."""
+    """Anchors of a page, and its links and images."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class Page(HTMLParser):
 
 
 def broken_links(site: Path) -> list[str]:
-    """One line for every link of the site that leads nowhere."""
+    """One line for every dead link of the site."""
     pages = {
         path.resolve(): Page(path) for path in site.rglob("*.html") if "_static" not in path.parts
     }
@@ -58,7 +58,7 @@ def check(app: Sphinx, exception: Exception | None) -> None:
     if exception is None and app.builder.format == "html":
         found = broken_links(Path(app.outdir))
         if found:
-            raise ExtensionError("links that lead nowhere:\n" + "\n".join(found))
+            raise ExtensionError("dead links:\n" + "\n".join(found))
 
 
 def setup(app: Sphinx) -> ExtensionMetadata:

@@ -1,6 +1,6 @@
-"""Docstrings whose formulas are plain text: `|p - q|` is no substitution, `x_` is no link.
+"""Escapes formulas in docstrings: `|p - q|` is not a substitution, `x_` is not a link.
 
-Knows reStructuredText's inline markup. What is between backticks, and doctests, stay as they are.
+Knows reStructuredText's inline markup. Text between backticks and doctests are not changed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _escaped(line: str) -> str:
 
 
 def process(app: Sphinx, what: str, name: str, item: Any, options: Any, lines: list[str]) -> None:
-    if what == "data":  # which has no docstring but that of its type
+    if what == "data":  # which has only the docstring of its type
         lines[:] = [f"A {type(item).__name__} of {len(item)} `{type(item[0]).__name__}`.", ""]
     lines[:] = plain(lines)
 

@@ -86,7 +86,7 @@ def package_page(package: str) -> str:
     lines += _table(package, names.pop(package, []))
     imported_alone = {f"{package}.{module}" for module in MODULES.get(package, ())}
     for module, members in names.items():
-        # Where its names are imported from the package, the place of a module is only an order.
+        # Where names are imported from the package, modules only determine their order.
         title = module if module in imported_alone else module.removeprefix(f"{package}.")
         lines += [title, "-" * len(title), "", _summary(module), "", *_table(package, members)]
     return "\n".join(lines)
@@ -102,7 +102,7 @@ def _summary(module: str) -> str:
 
 
 def file_names(names: list[str]) -> dict[str, str]:
-    """File names for those that differ in case only (`KL`, `kl`), which some disks take for one."""
+    """File names for those that differ in case only (`KL`, `kl`), which some disks confuse."""
     times = Counter(name.lower() for name in names)
     return {name: f"{name}-class" for name in names if times[name.lower()] > 1 and _capital(name)}
 
@@ -112,7 +112,7 @@ def _capital(name: str) -> bool:
 
 
 def write_pages(app: Sphinx, config: Any) -> None:
-    """Write the pages of the packages, and remove those of names that are gone."""
+    """Write the pages of the packages, and remove those of names that no longer exist."""
     folder = Path(app.srcdir, FOLDER)
     names = {
         package: [n for found in public(package).values() for n in found] for package in PACKAGES
@@ -135,7 +135,7 @@ def write_pages(app: Sphinx, config: Any) -> None:
 
 
 def link_or_code(app: Sphinx, env: Any, node: Any, shown: nodes.Node) -> nodes.Node | None:
-    """What docstrings put between single backticks: a link to a public name, or code."""
+    """Text between single backticks in docstrings: a link to a public name, or code."""
     if node.get("reftype") != "obj" or node.get("refexplicit"):
         return None
     resolve = env.domains["py"].resolve_xref

@@ -1,6 +1,6 @@
-"""The directive ``rules``: a table of the rules in the registry, made of their own `facts`.
+"""The directive ``rules``: a table of the rules in the registry, made from their `facts`.
 
-Knows how a formula in plain letters is set, and nothing of any one rule.
+Knows how to typeset a formula in plain letters, and nothing about any one rule.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ COLUMNS = {
     "recovers": "else draws from",
     "emits": "emits",
     "guarantees": "guarantee",
-    "reads": "reads of q to keep n",
+    "reads": "part of q that decides",
     "source": "source",
 }
 

@@ -23,9 +23,7 @@ class Entry(NamedTuple):
 COMMANDS = {
     "decode": Entry("cactus_runtime.cli.decode:decode", "Decode a prompt, with its ledger."),
     "record": Entry("cactus_runtime.cli.record:record", "Record a pair's distributions in a file."),
-    "curve": Entry(
-        "cactus_runtime.cli.curve:curve", "What rules accept and emit against delta, as recorded."
-    ),
+    "curve": Entry("cactus_runtime.cli.curve:curve", "What rules accept and emit against delta."),
     "optimum": Entry(
         "cactus_runtime.cli.optimum:optimum",
         "What a candidate's budget grants to one token.",

@@ -48,7 +48,9 @@ Examples:
 )
 @click.option("--from", "first", type=float, default=1e-3, show_default=True, help="Least delta.")
 @click.option("--to", "last", type=float, default=10.0, show_default=True, help="Largest delta.")
-@click.option("--points", type=click.IntRange(2), default=17, show_default=True, help="Deltas.")
+@click.option(
+    "--points", type=click.IntRange(2), default=17, show_default=True, help="Number of deltas."
+)
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV instead of a table.")
 @click.option(
     "--plot", type=Picture(), help="Draw the curves: .png, .svg or .pdf (needs matplotlib)."

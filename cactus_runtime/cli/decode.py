@@ -25,7 +25,11 @@ INTERRUPTED = 130
 @click.argument("prompt", required=False)
 @click.option("--file", type=click.File(encoding="utf-8"), help="Read the prompt; - is stdin.")
 @click.option(
-    "--pair", type=click.Choice(PAIRS), default="smollm2", show_default=True, help="Models."
+    "--pair",
+    type=click.Choice(PAIRS),
+    default="smollm2",
+    show_default=True,
+    help="Bundled pair of models.",
 )
 @click.option("--target", help="A folder or hub name instead of a pair.")
 @click.option("--draft", help="A smaller model of the same tokenizer, for --target.")
@@ -39,8 +43,8 @@ INTERRUPTED = 130
     "--top-p", default=1.0, show_default=True, help="Keep the most probable tokens up to this mass."
 )
 @click.option("--seed", type=int, help="Makes a run repeatable.")
-@click.option("--max-kl", default=float("inf"), help="Budget of the whole text, nats.")
-@click.option("--max-tv", default=float("inf"), help="Budget of the whole text, total variation.")
+@click.option("--max-kl", default=float("inf"), help="KL budget of the whole text, in nats.")
+@click.option("--max-tv", default=float("inf"), help="Total variation budget of the text.")
 @click.option("--raw", is_flag=True, help="Do not apply the chat template.")
 @click.option(
     "--json",
@@ -48,7 +52,7 @@ INTERRUPTED = 130
     is_flag=True,
     help="Print one JSON object; null means infinite or undefined.",
 )
-@click.option("--html", type=Output(), help="Write a page.")
+@click.option("--html", type=Output(), help="Write an HTML page.")
 @click.option("--quiet", is_flag=True, help="Do not print the ledger on stderr.")
 def decode(
     prompt: str | None,

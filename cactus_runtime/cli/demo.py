@@ -14,7 +14,7 @@ from cactus_theory.rules import Rule, SpeculativeSampling
 
 @click.command(context_settings={"show_default": True})
 @click.argument("prompt", default="Why is the sky blue?")
-@click.option("--pair", type=click.Choice(PAIRS), default="smollm2", help="Models.")
+@click.option("--pair", type=click.Choice(PAIRS), default="smollm2", help="Bundled pair of models.")
 @click.option("--drafts", default=2, help="Drafted tokens per target pass.")
 @click.option("--temperature", default=0.7, help="Temperature of both models.")
 @click.option("--tokens", default=96, help="Maximum number of tokens.")

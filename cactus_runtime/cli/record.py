@@ -17,7 +17,13 @@ from cactus_runtime.cli.files import Output, read_text
 @click.option(
     "--file", type=click.File(encoding="utf-8"), help="Prompts, one per line; - is stdin."
 )
-@click.option("--pair", type=click.Choice(PAIRS), default="tiny", show_default=True, help="Models.")
+@click.option(
+    "--pair",
+    type=click.Choice(PAIRS),
+    default="tiny",
+    show_default=True,
+    help="Bundled pair of models.",
+)
 @click.option("--device", default="cpu", show_default=True, help="Device of the models.")
 @click.option("--tokens", default=12, show_default=True, help="Positions per prompt.")
 @click.option("--temperature", default=0.7, show_default=True, help="Temperature of both models.")

@@ -70,7 +70,7 @@ def _help(users: dict[str, Parameter]) -> str:
         f"{', '.join(rules)}: {p.meaning}, {RANGES[p.domain]}{_default(p)}"
         for p, rules in meanings.items()
     ]
-    return f"Of {'; '.join(parts)}."
+    return f"For {'; '.join(parts)}."
 
 
 def _default(parameter: Parameter) -> str:

@@ -144,7 +144,7 @@ class Entry:
 
 
 _DELTA = Parameter("delta", "budget of one candidate, in nats", "budget")
-_DIVERGENCE = Parameter("divergence", "in which the budget is", "divergence", KL())
+_DIVERGENCE = Parameter("divergence", "how the budget is measured", "divergence", KL())
 
 RULES: Mapping[str, Entry] = MappingProxyType(
     {
@@ -196,7 +196,7 @@ RULES: Mapping[str, Entry] = MappingProxyType(
         "lenience": Entry(
             kind=Lenience,
             title="lenience exp(-delta)",
-            parameters=(Parameter("lenience", "by which p is multiplied", "fraction"),),
+            parameters=(Parameter("lenience", "factor of p in the acceptance test", "fraction"),),
             at_budget=lambda delta: Lenience(math.exp(-delta)),
             bounds_kl=True,
             colour="#E69F00",
@@ -205,7 +205,7 @@ RULES: Mapping[str, Entry] = MappingProxyType(
         "mixture": Entry(
             kind=Mixture,
             title="mixture exp(-delta)",
-            parameters=(Parameter("weight", "of the target in the mixture", "weight"),),
+            parameters=(Parameter("weight", "share of the target in the mixture", "weight"),),
             at_budget=lambda delta: Mixture(math.exp(-delta)),
             colour="#767676",
             dash=(6, 2),
@@ -215,7 +215,9 @@ RULES: Mapping[str, Entry] = MappingProxyType(
             title="typical acceptance 0.09",
             parameters=(
                 Parameter("epsilon", "largest threshold of q", "fraction", 0.09),
-                Parameter("alpha", "factor of exp(-H(q)); sqrt(epsilon)", "fraction", None),
+                Parameter(
+                    "alpha", "factor of exp(-H(q)), sqrt(epsilon) by default", "fraction", None
+                ),
             ),
             continuous=False,
             ordered=False,
@@ -225,7 +227,7 @@ RULES: Mapping[str, Entry] = MappingProxyType(
         "top-k": Entry(
             kind=TopKAcceptance,
             title="top-10 acceptance",
-            parameters=(Parameter("k", "most probable tokens that are kept", "count", 10),),
+            parameters=(Parameter("k", "how many most probable tokens are kept", "count", 10),),
             continuous=False,
             ordered=False,
             colour="#E69F00",

@@ -1,6 +1,6 @@
 """Acceptance rates and charges of verified positions, under rules that boost one candidate.
 
-They are exact sums over the vocabulary, given the two distributions, in float64. On a CPU and over a
+Exact sums over the vocabulary, given the two distributions, in float64. On a CPU and over a
 large vocabulary, the many tokens that the rule keeps for certain are summed in the precision of the
 logits instead. On other devices the host decides nothing.
 """

@@ -63,5 +63,5 @@ def test_the_page_says_what_was_found(sweep):
 
 def test_the_committed_page_has_no_class_decoded_wrong():
     page = (SCRIPTS.parent / "docs" / "models.md").read_text(encoding="utf-8")
-    assert "| decoded wrong | 0 |" in page
-    assert "| raised an error that is no refusal | 0 |" in page
+    assert "| decoded wrongly | 0 |" in page
+    assert "| raised an error other than a refusal | 0 |" in page

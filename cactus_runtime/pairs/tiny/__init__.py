@@ -3,8 +3,8 @@
 Knows where the files of the pair are and how to read them quickly and quietly. The target has
 2.0 million parameters and the draft 0.2 million; both continue lines such as `dog: a member of
 the genus Canis`, in the style of WordNet's glosses, and end each with the tokenizer's EOS token.
-Prompts end without a space (`dog:`). How the two were made is in `train.py`, and the licence of
-the text they learned in `NOTICE`.
+Prompts end without a space (`dog:`). How the two were made is in the repository's
+`scripts/train_tiny`, and the licence of the text they learned in `NOTICE`.
 """
 
 from __future__ import annotations

@@ -1,30 +1,21 @@
-"""Training of the tiny pair, from WordNet's files to the two folders beside this one.
+"""The two models of the tiny pair, what each of them minimises, and a run that can be cut.
 
-Knows three things: how WordNet's data files become lines of text and lines become rows of
-tokens; what the two models are and what each of them minimises; and how a run is cut and
-taken up again so that the weights at its end do not depend on the cuts.
-
-The target learns the text (cross-entropy). The draft then learns the target: first its law by
-the Kullback-Leibler divergence, which finds the region, then by the total variation distance,
+The target learns the text (cross-entropy). The draft then learns the target: first its distribution
+by the Kullback-Leibler divergence, which finds the region, then by the total variation distance,
 which is one minus the probability that plain speculative sampling accepts a draft token.
 
 Every batch and every learning rate is a function of the seed and the step alone, so a
-checkpoint needs no more than a step, the weights and the state of the optimizer.
+checkpoint needs no more than a step, the weights and the state of the optimizer. The weights at the
+end of a run do not depend on where it was cut.
 """
 
 from __future__ import annotations
 
-import argparse
 import functools
 import os
-import random
-import re
-import signal
-import sys
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,28 +23,20 @@ import torch
 import torch.nn.functional as F
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
     PreTrainedModel,
     PreTrainedTokenizerBase,
-    PreTrainedTokenizerFast,
 )
 
 from cactus_runtime.models.quiet import no_progress_bars
 from cactus_runtime.pairs.tiny import load_model
+from scripts.train_tiny.text import TrainingError, learn_tokenizer, split
 
-END = "<|endoftext|>"
-FILES = ("data.noun", "data.verb", "data.adj", "data.adv")
-HELD_OUT_EVERY = 50
 console = Console()
 
 Loss = Callable[[PreTrainedModel, torch.Tensor, float], torch.Tensor]
-
-
-class TrainingError(RuntimeError):
-    """A run that cannot start or go on; the message says what to do about it."""
 
 
 class Interrupted(TrainingError):
@@ -81,97 +64,6 @@ class Recipe:
     length: int = 256
     rows: int = 8
     seed: int = 0
-
-
-def read_lines(corpus: Path) -> list[str]:
-    """Read WordNet's data files as lines `lemma: gloss`, one per sense, in the files' order.
-
-    Parameters
-    ----------
-    corpus
-        The folder that holds `data.noun`, `data.verb`, `data.adj` and `data.adv`.
-
-    Raises
-    ------
-    TrainingError
-        If one of the files is missing.
-    """
-    missing = [name for name in FILES if not (corpus / name).is_file()]
-    if missing:
-        raise TrainingError(
-            f"{corpus} has no {', '.join(missing)}. On Debian or Ubuntu run `apt-get install"
-            " wordnet-base` and pass --corpus /usr/share/wordnet; elsewhere unpack WordNet 3.0"
-            " from https://wordnet.princeton.edu/download and pass its folder `dict`."
-        )
-    texts = ((corpus / name).read_text(encoding="utf-8").splitlines() for name in FILES)
-    return [sense(line) for text in texts for line in text if not line.startswith("  ")]
-
-
-def sense(record: str) -> str:
-    """Turn one record of a WordNet data file into the line the models learn.
-
-    Examples
-    --------
-    >>> sense("02084071 05 n 02 hot_dog 0 weenie 0 000 | a frankfurter  ")
-    'hot dog: a frankfurter'
-    """
-    head, gloss = record.split(" | ", 1)
-    lemma = re.sub(r"\((a|p|ip)\)$", "", head.split()[4]).replace("_", " ")
-    return f"{lemma}: {gloss.strip()}"
-
-
-def learn_tokenizer(lines: list[str], vocabulary: int) -> PreTrainedTokenizerFast:
-    """Learn a byte-level BPE tokenizer whose token 0 ends (and so also begins) a line."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary,
-        special_tokens=[END],
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(lines, trainer)
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        bos_token=END,
-        eos_token=END,
-        pad_token=END,
-        clean_up_tokenization_spaces=False,
-    )
-
-
-def pack(lines: list[list[int]], length: int) -> torch.Tensor:
-    """Lay tokenized lines end to end in rows; each row begins where a line begins.
-
-    A line cut by the end of a row begins the next one again; what does not fill a row is left.
-
-    Examples
-    --------
-    >>> pack([[1, 2, 0], [3, 4, 0], [5, 6, 0]], length=4).tolist()
-    [[1, 2, 0, 3], [3, 4, 0, 5]]
-    """
-    rows, row = [], []
-    for line in lines:
-        row = row + line
-        if len(row) >= length:
-            rows.append(row[:length])
-            row = line if len(row) > length else []
-    if not rows:
-        raise TrainingError(f"the corpus is too small: it fills no row of {length} tokens")
-    return torch.tensor(rows)
-
-
-def split(
-    lines: list[str], tokenizer: PreTrainedTokenizerBase, recipe: Recipe
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the rows to train on and the held-out rows (one line in fifty)."""
-    tokens = tokenizer([line + END for line in lines])["input_ids"]
-    held_out = tokens[::HELD_OUT_EVERY]
-    kept = [line for i, line in enumerate(tokens) if i % HELD_OUT_EVERY]
-    random.Random(recipe.seed).shuffle(kept)
-    random.Random(recipe.seed).shuffle(held_out)
-    return pack(kept, recipe.length), pack(held_out, recipe.length)
 
 
 @functools.lru_cache(maxsize=2)
@@ -361,132 +253,9 @@ def train(run: Run) -> tuple[float, float, float]:
     run.output.mkdir(parents=True, exist_ok=True)
     state = run.checkpoint()
     tokenizer = learn_tokenizer(run.lines, run.recipe.vocabulary)
-    rows, held_out = split(run.lines, tokenizer, run.recipe)
+    rows, held_out = split(run.lines, tokenizer, length=run.recipe.length, seed=run.recipe.seed)
     if not state or state["stage"] == "target":
         publish(run.stage("target", rows, text_loss), tokenizer, run.output / "target")
     target = load_model(run.output / "target")
     publish(run.stage("draft", rows, imitation_loss(target)), tokenizer, run.output / "draft")
     return measure(target, load_model(run.output / "draft"), held_out)
-
-
-@contextmanager
-def interrupts() -> Iterator[Callable[[], bool]]:
-    """Give a function that is true once Ctrl-C was pressed; a second Ctrl-C acts as usual."""
-    caught: list[int] = []
-
-    def note(number: int, _: object) -> None:
-        caught.append(number)
-        signal.signal(signal.SIGINT, before)
-
-    before = signal.signal(signal.SIGINT, note)
-    try:
-        yield lambda: bool(caught)
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def parser() -> argparse.ArgumentParser:
-    """Return the command line's parser."""
-    usual = Recipe()
-    command = argparse.ArgumentParser(
-        prog="python -m cactus_runtime.pairs.tiny.train",
-        description="Train the tiny pair (a target and a draft a tenth of its size) on the"
-        " glosses of WordNet. With the settings below it takes about 25 minutes on one core.",
-        epilog="A run can be cut at any time. Ctrl-C ends the step at hand, writes a checkpoint"
-        " and leaves; the same command again goes on from there and ends at the same weights"
-        " as a run that was never cut. After a crash it goes on from the last checkpoint kept."
-        " The pair is then in OUTPUT/target and OUTPUT/draft; OUTPUT/checkpoint.pt may go.",
-    )
-    add = command.add_argument
-    add(
-        "--corpus",
-        type=Path,
-        required=True,
-        metavar="DIR",
-        help="folder with WordNet's data.noun, data.verb, data.adj and data.adv; with Debian's"
-        " package wordnet-base it is /usr/share/wordnet",
-    )
-    add(
-        "--output",
-        type=Path,
-        required=True,
-        metavar="DIR",
-        help="folder for the two models and the checkpoint; made if missing",
-    )
-    add(
-        "--target-steps",
-        type=int,
-        default=usual.target.steps,
-        metavar="N",
-        help="optimizer steps of the target (default: %(default)s)",
-    )
-    add(
-        "--draft-steps",
-        type=int,
-        default=usual.draft.steps,
-        metavar="N",
-        help="optimizer steps of the draft; the first half minimises the Kullback-Leibler"
-        " divergence to the target, the second the total variation (default: %(default)s)",
-    )
-    add(
-        "--seed",
-        type=int,
-        default=usual.seed,
-        help="seed of the first weights and of the order of the text (default: %(default)s)",
-    )
-    add(
-        "--checkpoint-every",
-        type=int,
-        default=200,
-        metavar="N",
-        help="steps between checkpoints; changes nothing in the result (default: %(default)s)",
-    )
-    add(
-        "--threads",
-        type=int,
-        default=1,
-        metavar="N",
-        help="threads of the arithmetic; another number rounds differently, so the weights"
-        " agree to the bit only between runs with the same one (default: %(default)s)",
-    )
-    return command
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Run the command line; return 0 when done, 130 when interrupted, 2 when it cannot go on."""
-    options = parser().parse_args(arguments)
-    low = [
-        f"--{name.replace('_', '-')}"
-        for name in ("target_steps", "draft_steps", "checkpoint_every", "threads")
-        if getattr(options, name) < 1
-    ]
-    if low:
-        parser().error(f"{', '.join(low)} must be at least 1")
-    torch.set_num_threads(options.threads)
-    usual = Recipe()
-    recipe = replace(
-        usual,
-        target=replace(usual.target, steps=options.target_steps),
-        draft=replace(usual.draft, steps=options.draft_steps),
-        seed=options.seed,
-    )
-    try:
-        with interrupts() as stop:
-            every, lines = options.checkpoint_every, read_lines(options.corpus)
-            found = train(Run(recipe, lines, options.output, every, stop))
-    except Interrupted as reason:
-        print(f"{reason}; run the same command again to go on.")
-        return 130
-    except TrainingError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    acceptance, target_loss, draft_loss = found
-    print(
-        f"On held-out glosses: acceptance {acceptance:.3f}; "
-        f"nats per token {target_loss:.3f} (target), {draft_loss:.3f} (draft)"
-    )
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

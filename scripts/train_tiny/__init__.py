@@ -1,0 +1,1 @@
+"""Training of the tiny pair from WordNet's glosses: ``python -m scripts.train_tiny --help``."""

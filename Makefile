@@ -22,7 +22,7 @@ test-vllm: .venv-vllm/test
 
 # The lm-evaluation-harness, which brings some forty packages.
 test-lm-eval: .venv/lm-eval
-	.venv/bin/python -m pytest tests/integrations/test_lm_eval.py tests/integrations/test_ifeval.py \
+	.venv/bin/python -m pytest tests/integrations/test_lm_eval.py tests/benchmarks/test_ifeval.py \
 		cactus_runtime/integrations/lm_eval.py $(ARGS)
 
 # Every causal language model class of transformers, built tiny: docs/models.md; some minutes.

@@ -31,9 +31,6 @@ COMMANDS = {
     "check": Entry("proofs_check.__main__:main", "Verify the theorems by machine.", forwards=True),
     "demo": Entry("cactus_runtime.cli.demo:demo", "Compare a rule with plain decoding."),
     "bench": Entry("cactus_runtime.bench.__main__:bench", "Time the decoder."),
-    "bench-quality": Entry(
-        "cactus_runtime.bench.quality.__main__:quality", "IFEval under many rules; resumable."
-    ),
     "bench-theory": Entry("cactus_theory.bench:main", "Time the theory.", forwards=True),
 }
 
@@ -123,9 +120,28 @@ def run(arguments: Sequence[str] | None) -> int:
     >>> run(["optimum", "2.0", "0.1"])
     2
     """
+    return run_command(cactus, arguments, name="cactus")
+
+
+def run_command(command: click.Command, arguments: Sequence[str] | None, *, name: str) -> int:
+    """Run any command as `run` does; messages begin with its name."""
     args = None if arguments is None else list(arguments)
     with _any_character(sys.stdout), _any_character(sys.stderr):
-        return _run(args)
+        try:
+            return command.main(args, prog_name=name, standalone_mode=False) or 0
+        except SystemExit as stopped:  # of a command that parses its own arguments
+            return stopped.code if isinstance(stopped.code, int) else int(stopped.code is not None)
+        except (click.Abort, KeyboardInterrupt):
+            return 130
+        except click.exceptions.NoArgsIsHelpError as error:
+            error.show()
+            return 2
+        except Exception as error:
+            told = _sentence(error, name)
+            if told is None:
+                raise
+            print(f"{name}: {' '.join(told.split())}", file=sys.stderr)
+            return 2
 
 
 @contextmanager
@@ -142,29 +158,21 @@ def _any_character(stream: Any) -> Iterator[None]:
                 stream.reconfigure(errors="strict")
 
 
-def _run(args: list[str] | None) -> int:
-    try:
-        return cactus.main(args, prog_name="cactus", standalone_mode=False) or 0
-    except click.exceptions.NoArgsIsHelpError as error:
-        error.show()
-        return 2
-    except click.UsageError as error:
-        path = error.ctx.command_path if error.ctx else "cactus"
-        return _refuse(f"{error.format_message()} (see: {path} --help)")
-    except (click.Abort, KeyboardInterrupt):
-        return 130
-    except ModuleNotFoundError as missing:
-        return _refuse(_how_to_install(missing))
-    except OSError as error:
-        return _refuse(_without_number(error))
-    except (click.ClickException, ValueError, TypeError) as error:
-        return _refuse(str(error))
-    except RuntimeError as error:
-        if not type(error).__module__.startswith("cactus_"):
-            raise  # a bug, not bad input
-        return _refuse(str(error))
-    except SystemExit as stopped:  # raised by commands that parse their own arguments
-        return stopped.code if isinstance(stopped.code, int) else int(stopped.code is not None)
+def _sentence(error: Exception, name: str) -> str | None:
+    """What to tell of an error; None of one that is a fault of ours."""
+    match error:
+        case click.UsageError():
+            path = error.ctx.command_path if error.ctx else name
+            return f"{error.format_message()} (see: {path} --help)"
+        case ModuleNotFoundError():
+            return _how_to_install(error)
+        case OSError():
+            return _without_number(error)
+        case click.ClickException() | ValueError() | TypeError():
+            return str(error)
+        case RuntimeError() if type(error).__module__.startswith("cactus_"):
+            return str(error)
+    return None
 
 
 _EXTRAS = {
@@ -187,8 +195,3 @@ def _without_number(error: OSError) -> str:
     if error.strerror is None:
         return str(error)
     return error.strerror if error.filename is None else f"{error.strerror}: {error.filename!r}"
-
-
-def _refuse(message: str) -> int:
-    print(f"cactus: {' '.join(message.split())}", file=sys.stderr)
-    return 2

@@ -7,7 +7,6 @@ import os
 os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1")  # no test reaches for a network
 
 import json
-import runpy
 import subprocess
 import sys
 from dataclasses import fields
@@ -21,13 +20,13 @@ import lm_eval
 from lm_eval.models.huggingface import HFLM
 from lm_eval.tasks import TaskManager
 
+from benchmarks.quality.__main__ import main as compare
 from cactus_runtime import Decoder, Request, SamplingParams
 from cactus_runtime.integrations.lm_eval import CactusLM, number_of
 from cactus_theory import Cactus, Clamp, TypicalAcceptance
 from cactus_theory.rules.registry import RULES
 
 TASK = Path(__file__).parent / "lm_eval_task"
-GATHER = runpy.run_path(str(Path(__file__).parents[2] / "scripts" / "gather_results.py"))
 DECODER = Decoder("tiny")
 DOCUMENTS = [json.loads(line) for line in (TASK / "glosses.jsonl").read_text().splitlines()]
 
@@ -268,7 +267,7 @@ def test_an_argument_of_neither_model_nor_rule_is_refused():
         CactusLM("tiny", device="cpu", batchsize=4)
 
 
-def test_the_command_line_runs_a_task_and_its_results_are_gathered(tmp_path, capsys):
+def test_the_command_line_runs_a_task_and_its_results_are_compared(tmp_path, capsys):
     run = tmp_path / "run"
     command = [
         *(sys.executable, "-m", "cactus_runtime.integrations.lm_eval", "run"),
@@ -280,7 +279,8 @@ def test_the_command_line_runs_a_task_and_its_results_are_gathered(tmp_path, cap
     ]
     done = subprocess.run(command, cwd=TASK, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-    GATHER["main"]([str(run)])
-    table = capsys.readouterr().out.splitlines()
-    assert len(table) == 3
-    assert table[-1].startswith("| glosses | Cactus(delta=0.75) | 4 | 5 | exact_match,none |")
+    assert compare(["compare", str(run)]) == 0
+    title, _, heads, _, row = capsys.readouterr().out.strip().splitlines()
+    assert title.startswith("**glosses.** Over 5 prompts")
+    assert heads.startswith("| arm | exact_match,none % |")
+    assert row.startswith("| Cactus(delta=0.75), 4 drafts |")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cactus_runtime.bench.quality.arms import PLAIN, SPECULATIVE
+from benchmarks.quality.arms import PLAIN, SPECULATIVE
 from cactus_theory.rules.registry import RULES
 
 METRIC = "inst_level_loose_acc"

@@ -1,9 +1,8 @@
-"""``python -m cactus_runtime.bench.quality FOLDER``: IFEval under many rules, resumable."""
+"""IFEval under many rules: answers, results and a picture in one folder, which can go on."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,13 +12,15 @@ import click
 import torch
 from transformers import PreTrainedModel
 
-from cactus_runtime.bench.models import chat_ids, without_layers
-from cactus_runtime.bench.quality.answers import Settings, answers_to, write_answers
-from cactus_runtime.bench.quality.arms import Arm, all_arms
-from cactus_runtime.bench.quality.ifeval import ifeval_checks, load_prompts
-from cactus_runtime.bench.quality.picture import quality as draw_quality
-from cactus_runtime.bench.quality.summary import summarise
-from cactus_runtime.cli import main
+from benchmarks.quality.answers import Settings, answers_to, write_answers
+from benchmarks.quality.arms import PLAIN, Arm, all_arms, place
+from benchmarks.quality.ifeval import ifeval_checks, load_prompts
+from benchmarks.quality.layers import without_layers
+from benchmarks.quality.picture import METRIC
+from benchmarks.quality.picture import quality as draw_quality
+from benchmarks.quality.summary import summarise
+from benchmarks.quality.table import table
+from cactus_runtime.bench.models import chat_ids
 from cactus_runtime.cli.lists import Numbers, budgets
 from cactus_runtime.decoder import Decoder
 from cactus_runtime.pairs import Pair
@@ -32,7 +33,13 @@ from cactus_theory.recording import load_recording
 _RECORDED_PROMPTS, _RECORDED_TOKENS = 16, 24
 _FREE = ("folder", "prompts", "limit", "batch_size", "device", "report")  # may differ on resuming
 
-
+_METRICS = {
+    "prompt_level_strict_acc": "prompts, strict",
+    "inst_level_strict_acc": "instructions, strict",
+    METRIC: "instructions, loose",
+}
+_COSTS = ("acceptance_rate", "block_efficiency", "total_variation_per_token")
+_COSTS += ("kl_bound_per_token", "tokens_per_answer", "cut_short")
 _POSITIVE = click.IntRange(1)
 
 
@@ -63,7 +70,7 @@ _POSITIVE = click.IntRange(1)
 )
 @click.option("--seed", default=1, help="Of all answers.")
 @click.option("--batch-size", type=_POSITIVE, default=16, help="Answers decoded together.")
-def quality(**given: Any) -> int:
+def ifeval(**given: Any) -> int:
     """Answer IFEval's prompts by many rules, and check the answers with lm_eval.
 
     Plain decoding, speculative sampling, Cactus, and rules that accept as much as one Cactus.
@@ -71,7 +78,7 @@ def quality(**given: Any) -> int:
     under way only: the same command goes on.
 
     \b
-    Example: cactus bench-quality runs/smollm2 --limit 8
+    Example: python -m benchmarks.quality ifeval runs/smollm2 --limit 8
     """
     options = SimpleNamespace(**given)
     if not 0 <= options.match <= LARGEST_BUDGET:
@@ -96,13 +103,15 @@ def _run(options: SimpleNamespace) -> None:
     if not options.report:
         _answer(answers, prompts, options)
     by_key = {prompt["key"]: prompt for prompt in prompts}
-    lines = list(answers_to(prompts, answers))
-    summary = summarise(lines, lambda line: checks(by_key[line["key"]], line["answer"]))
+    lines = sorted(answers_to(prompts, answers), key=lambda line: place(line["arm"]))
+    summary = summarise(
+        lines, lambda line: checks(by_key[line["key"]], line["answer"]), baseline=PLAIN
+    )
     result = strict_json({"settings": _settings(options), **summary}, indent=1)
     (folder / "results.json").write_text(result + "\n", encoding="utf-8")
     left, _ = draw_quality(summary)
     left.figure.savefig(folder / "results.png", dpi=150)
-    print(_table(summary))
+    click.echo(table(summary, _METRICS, _COSTS))
 
 
 def _answer(path: Path, prompts: Sequence[Mapping[str, Any]], options: SimpleNamespace) -> None:
@@ -172,41 +181,3 @@ def _check_settings(path: Path, options: SimpleNamespace) -> None:
     if wrong:
         told = ", ".join(f"{name}={held.get(name)!r} (not {asked[name]!r})" for name in wrong)
         raise ValueError(f"{path.parent} holds answers with {told}; name another folder")
-
-
-def _table(summary: Mapping[str, Any]) -> str:
-    """Markdown."""
-    rows = [
-        f"Over {summary['prompts']} prompts; in brackets 95 % intervals.\n",
-        "| arm | prompts, strict % | instructions, strict % | instructions, loose % "
-        "| loose, minus plain, points | acceptance | block efficiency | TV per token "
-        "| KL bound per token | tokens per answer | cut short |",
-        "|---|---|---|---|---|--:|--:|--:|--:|--:|--:|",
-    ]
-    for arm, found in summary["arms"].items():
-        loose = found["inst_level_loose_acc"]
-        rate = found["acceptance_rate"]
-        cells = [
-            arm,
-            _percent(found["prompt_level_strict_acc"]),
-            _percent(found["inst_level_strict_acc"]),
-            _percent(loose),
-            _percent(loose["from plain"]) if "from plain" in loose else "",
-            "" if rate is None else f"{rate:.3f}",
-            f"{found['block_efficiency']:.2f}",
-            f"{found['total_variation_per_token']:.4f}",
-            f"{found['kl_bound_per_token']:.4f}",
-            f"{found['tokens_per_answer']:.0f}",
-            f"{found['cut_short']:.0%}",
-        ]
-        rows.append("| " + " | ".join(cells) + " |")
-    return "\n".join(rows)
-
-
-def _percent(found: Mapping[str, float]) -> str:
-    value, low, high = (100 * found[name] for name in ("value", "low", "high"))
-    return f"{value:.1f} [{low:.1f}, {high:.1f}]"
-
-
-if __name__ == "__main__":
-    sys.exit(main(["bench-quality", *sys.argv[1:]]))

@@ -16,8 +16,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from benchmarks.quality.arms import Arm
 from cactus_runtime.bench.models import chat_ids
-from cactus_runtime.bench.quality.arms import Arm
 from cactus_runtime.decoder import Decoder
 from cactus_runtime.request import Prompt, Request
 from cactus_runtime.result.strict_json import strict_json

@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("langdetect")
 pytest.importorskip("lm_eval")
 
-from cactus_runtime.bench.quality.ifeval import ifeval_checks
+from benchmarks.quality.ifeval import ifeval_checks
 
 PROMPT = {
     "key": 1,

@@ -10,13 +10,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cactus_runtime.bench.models import without_layers
-from cactus_runtime.bench.quality import __main__ as command
-from cactus_runtime.bench.quality import answers
-from cactus_runtime.bench.quality.arms import MATCHED, all_arms
-from cactus_runtime.bench.quality.ifeval import load_prompts
-from cactus_runtime.bench.quality.summary import summarise
+from benchmarks.quality import answers
+from benchmarks.quality import run as command
+from benchmarks.quality.__main__ import main
+from benchmarks.quality.arms import MATCHED, all_arms
+from benchmarks.quality.ifeval import load_prompts
+from benchmarks.quality.layers import without_layers
+from benchmarks.quality.summary import summarise
 from cactus_runtime.models.kv_cache import Context
+from cactus_runtime.pairs import load_pair
 from cactus_runtime.result.strict_json import strict_json
 from cactus_theory import Cactus, acceptance_rate
 from cactus_theory.recording import compress_distributions, load_recording
@@ -46,9 +48,7 @@ def run(tmp_path, monkeypatch):
     prompts.write_text("\n".join(map(json.dumps, lines)))
 
     def run(name, *options):
-        return command.main(
-            ["bench-quality", str(tmp_path / name), "--prompts", str(prompts), *OPTIONS, *options]
-        )
+        return main(["ifeval", str(tmp_path / name), "--prompts", str(prompts), *OPTIONS, *options])
 
     run.folder = tmp_path
     return run
@@ -113,7 +113,7 @@ def test_more_prompts_may_be_asked_for_later_and_other_settings_may_not(run, cap
 
 def test_what_the_checks_need_is_named_before_any_work(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "langdetect", None)
-    assert command.main(["bench-quality", str(tmp_path / "run"), *OPTIONS]) == 2
+    assert main(["ifeval", str(tmp_path / "run"), *OPTIONS]) == 2
     assert "pip install 'cactus-speculative[lm-eval]'" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
@@ -209,10 +209,14 @@ LINE = {"rule": "", "finish_reason": "eos", "blocks": 2, "drafted": 4, "accepted
 LINE |= {"tokens": 4, "judged": 4, "acceptance_rate": 3.0, "total_variation": 0.4, "kl_bound": 0.2}
 
 
-def lines_of(**followed):
+def followed(line):
+    return {"m": [bool(line["followed"])]}
+
+
+def lines_of(**values_of):
     return [
         {"arm": arm, "key": key, **LINE, "followed": value}
-        for arm, values in followed.items()
+        for arm, values in values_of.items()
         for key, value in enumerate(values)
     ]
 
@@ -223,19 +227,19 @@ outcomes = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=2, max_siz
 @given(outcomes)
 def test_an_interval_holds_its_value_and_a_difference_is_that_of_values(pairs):
     plain, other = zip(*pairs, strict=True)
-    found = summarise(lines_of(plain=plain, clamp=other), lambda line: {"m": [line["followed"]]})
+    found = summarise(lines_of(plain=plain, clamp=other), followed, baseline="plain")
     ours, theirs = (found["arms"][arm]["m"] for arm in ("clamp", "plain"))
     assert ours["low"] - 1e-9 <= ours["value"] <= ours["high"] + 1e-9
     assert ours["value"] == pytest.approx(np.mean(other))
-    assert ours["from plain"]["value"] == pytest.approx(ours["value"] - theirs["value"])
+    assert ours["difference"]["value"] == pytest.approx(ours["value"] - theirs["value"])
     if plain == other:
-        assert ours["from plain"]["low"] == ours["from plain"]["high"] == 0
+        assert ours["difference"]["low"] == ours["difference"]["high"] == 0
 
 
 def test_the_interval_is_that_of_a_binomial_where_there_are_many():
     rng = np.random.default_rng(0)
     plain = rng.random(2000) < 0.3
-    found = summarise(lines_of(plain=plain), lambda line: {"m": [bool(line["followed"])]})
+    found = summarise(lines_of(plain=plain), followed, baseline="plain")
     own = found["arms"]["plain"]["m"]
     half = 1.96 * math.sqrt(own["value"] * (1 - own["value"]) / 2000)
     # 9,999 resamples know an end to some 2 % of its distance
@@ -245,31 +249,31 @@ def test_the_interval_is_that_of_a_binomial_where_there_are_many():
 
 def test_a_kl_bound_of_null_is_infinite():
     lines = [line | {"kl_bound": None} for line in lines_of(plain=[True])]
-    found = summarise(lines, lambda line: {"m": [line["followed"]]})
+    found = summarise(lines, followed, baseline="plain")
     assert found["arms"]["plain"]["kl_bound_per_token"] == math.inf
     json.loads(strict_json(found), parse_constant=pytest.fail)
 
 
 def test_only_prompts_that_all_arms_have_answered_count():
     lines = lines_of(plain=[True, False, True], clamp=[True, True])
-    found = summarise(lines, lambda line: {"m": [line["followed"]]})
+    found = summarise(lines, followed, baseline="plain")
     assert found["prompts"] == 2
     assert found["arms"]["plain"]["m"]["value"] == 0.5
     with pytest.raises(ValueError, match="plain"):
-        summarise(lines_of(clamp=[True]), lambda line: {"m": [line["followed"]]})
+        summarise(lines_of(clamp=[True]), followed, baseline="plain")
 
 
-def test_layers_are_dropped_and_weights_shared(random_model):
-    whole = random_model(3, layers=3)
+def test_layers_are_dropped_and_weights_shared():
+    whole = load_pair("tiny").target
     short = without_layers(whole, [1])
     tokens = torch.tensor([[1, 2, 3, 4]])
     hidden = whole.model.embed_tokens(tokens)
     positions = whole.model.rotary_emb(hidden, torch.arange(4)[None])
-    for layer in (whole.model.layers[0], whole.model.layers[2]):
+    for layer in (whole.model.layers[i] for i in (0, 2, 3)):
         hidden = layer(hidden, position_embeddings=positions, attention_mask=None)
     expected = whole.lm_head(whole.model.norm(hidden))
     assert torch.allclose(short(tokens).logits, expected, atol=1e-5)  # float32
-    assert len(whole.model.layers) == 3
+    assert len(whole.model.layers) == 4
     assert short.lm_head.weight.data_ptr() == whole.lm_head.weight.data_ptr()
     with torch.no_grad():  # its cache has a place for each layer that is left
         context = Context(short, rows=1, slots=4)
@@ -278,7 +282,7 @@ def test_layers_are_dropped_and_weights_shared(random_model):
     assert torch.allclose(last, expected[:, 3:], atol=1e-5)
 
 
-@pytest.mark.parametrize("dropped", [[3], [-1], [0, 1, 2]])
-def test_only_layers_that_there_are_can_be_dropped_and_not_all(random_model, dropped):
-    with pytest.raises(ValueError, match="dropped must be some of the 3 layers"):
-        without_layers(random_model(3, layers=3), dropped)
+@pytest.mark.parametrize("dropped", [[4], [-1], [0, 1, 2, 3]])
+def test_only_layers_that_there_are_can_be_dropped_and_not_all(dropped):
+    with pytest.raises(ValueError, match="dropped must be some of the 4 layers"):
+        without_layers(load_pair("tiny").target, dropped)

@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import bootstrap
 
-from cactus_runtime.bench.quality.arms import PLAIN, place
-
-Checks = Mapping[str, Sequence[bool]]  # of one answer: instructions followed, by metric
+Checks = Mapping[str, Sequence[float]]  # of one answer: what it earned, by metric
 
 _RESAMPLES = 9999
 _LEVEL = 0.95
@@ -19,30 +17,36 @@ _SEED = 0
 
 
 def summarise(
-    answers: Sequence[Mapping[str, Any]], score: Callable[[Mapping[str, Any]], Checks]
+    answers: Sequence[Mapping[str, Any]],
+    score: Callable[[Mapping[str, Any]], Checks],
+    *,
+    baseline: str | None,
 ) -> dict[str, Any]:
     """Figures of every arm, over the prompts that all arms have answered.
 
     Parameters
     ----------
     answers : sequence of mappings
-        Lines of `write_answers`: "arm", "key" and the sums of a result.
+        Each has "arm", "key" and the sums of a result.
     score : callable
-        From an answer to the instructions it follows.
+        From an answer to what it earned, by metric: one number for each thing that was asked.
+    baseline : str or None
+        The arm from which the others' differences are taken, if any.
 
     Returns
     -------
     dict
-        "prompts", their number, and "arms": by name the accuracies (value, and the ends of a 95 %
-        interval by the bootstrap over prompts), each one's difference from plain decoding
-        (likewise, in pairs over the same prompts), and means over all positions or answers. The
+        "prompts", their number, and "arms": by name, as they first appear, the accuracies (value,
+        and the ends of a 95 % interval by the bootstrap over prompts), each one's difference from
+        the baseline (likewise, in pairs over the same prompts), and means over all positions or
+        answers. The
         interval of a single prompt is infinite, and so is a KL bound that some answer had
         infinite; JSON has null for both.
 
     Raises
     ------
     ValueError
-        If no prompt was answered by all arms, or none of them is plain decoding.
+        If no prompt was answered by all arms, or none of them is the baseline.
 
     Examples
     --------
@@ -50,7 +54,7 @@ def summarise(
     ...         "drafted": 4, "accepted": 2, "acceptance_rate": 3.0, "total_variation": 0.4,
     ...         "kl_bound": 0.2}
     >>> answers = [{"arm": arm, "key": key, **line} for arm in ("plain", "clamp") for key in (0, 1)]
-    >>> found = summarise(answers, lambda answer: {"right": [answer["key"] == 0]})
+    >>> found = summarise(answers, lambda x: {"right": [x["key"] == 0]}, baseline="plain")
     >>> found["prompts"], found["arms"]["clamp"]["right"]["value"]
     (2, 0.5)
     """
@@ -58,40 +62,40 @@ def summarise(
     for answer in answers:
         by_arm.setdefault(answer["arm"], {})[answer["key"]] = answer
     keys = set.intersection(*(set(own) for own in by_arm.values())) if by_arm else set()
-    if PLAIN not in by_arm or not keys:
+    if not keys or baseline not in {None, *by_arm}:
+        wanted = "" if baseline is None else f", {baseline!r} among them"
         raise ValueError(
-            f"answers must have a prompt that all arms have answered, {PLAIN!r} among them, got "
+            f"answers must have a prompt that all arms have answered{wanted}, got "
             f"{ {arm: len(own) for arm, own in by_arm.items()} }"
         )
     order = sorted(keys)
-    lines = {arm: [by_arm[arm][key] for key in order] for arm in sorted(by_arm, key=place)}
+    lines = {arm: [own[key] for key in order] for arm, own in by_arm.items()}
     checks = {arm: [score(line) for line in own] for arm, own in lines.items()}
     return {
         "prompts": len(order),
         "arms": {
-            arm: _accuracies(checks[arm], checks[PLAIN], is_plain=arm == PLAIN) | _means(own)
-            for arm, own in lines.items()
+            arm: _accuracies(own, None if arm == baseline else checks.get(baseline or ""))
+            | _means(lines[arm])
+            for arm, own in checks.items()
         },
     }
 
 
-def _accuracies(
-    checks: Sequence[Checks], plain: Sequence[Checks], *, is_plain: bool
-) -> dict[str, Any]:
+def _accuracies(checks: Sequence[Checks], base: Sequence[Checks] | None) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for metric in checks[0]:
         followed, asked = _counts(checks, metric)
         found[metric] = _interval(lambda a, n, axis=-1: a.sum(axis) / n.sum(axis), followed, asked)
-        if not is_plain:
-            theirs, _ = _counts(plain, metric)
-            found[metric]["from plain"] = _interval(
+        if base is not None:
+            theirs, _ = _counts(base, metric)
+            found[metric]["difference"] = _interval(
                 lambda a, b, n, axis=-1: (a - b).sum(axis) / n.sum(axis), followed, theirs, asked
             )
     return found
 
 
 def _counts(checks: Sequence[Checks], metric: str) -> tuple[np.ndarray, np.ndarray]:
-    """Instructions followed and asked, of every prompt."""
+    """What was earned and asked, of every prompt."""
     followed = np.array([sum(check[metric]) for check in checks], dtype=float)
     return followed, np.array([len(check[metric]) for check in checks], dtype=float)
 
@@ -126,6 +130,7 @@ def _means(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "rule": lines[0]["rule"],
         "acceptance_rate": total["acceptance_rate"] / judged if judged else None,
         "drafts_kept": total["accepted"] / judged if judged else None,
+        "accepted_per_block": total["accepted"] / total["blocks"],
         "block_efficiency": tokens / total["blocks"],
         "total_variation_per_token": total["total_variation"] / tokens,
         "kl_bound_per_token": total["kl_bound"] / tokens,

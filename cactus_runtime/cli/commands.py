@@ -30,8 +30,7 @@ COMMANDS = {
     ),
     "check": Entry("proofs_check.__main__:main", "Verify the theorems by machine.", forwards=True),
     "demo": Entry("cactus_runtime.cli.demo:demo", "Compare a rule with plain decoding."),
-    "bench": Entry("cactus_runtime.bench.__main__:bench", "Time the decoder."),
-    "bench-theory": Entry("cactus_theory.bench:main", "Time the theory.", forwards=True),
+    "bench": Entry("cactus_runtime.cli.bench:bench", "Time the decoder."),
 }
 
 

@@ -1,10 +1,9 @@
-"""``python -m cactus_runtime.bench``: speeds as ratios within one run, one JSON line each."""
+"""``cactus bench``: speeds as ratios within one run, one JSON line each."""
 
 from __future__ import annotations
 
 import os
 import platform
-import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +15,6 @@ import transformers
 from cactus_runtime.bench.decoding import bench_decoding
 from cactus_runtime.bench.models import chat_ids, random_pair
 from cactus_runtime.bench.verifying import bench_verification
-from cactus_runtime.cli import main
 from cactus_runtime.cli.decode import PAIRS
 from cactus_runtime.cli.lists import budgets
 from cactus_runtime.pairs import load_pair
@@ -124,7 +122,3 @@ def _machine(options: SimpleNamespace) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "options": {name: value for name, value in vars(options).items() if name != "what"},
     }
-
-
-if __name__ == "__main__":
-    sys.exit(main(["bench", *sys.argv[1:]]))

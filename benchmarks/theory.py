@@ -1,13 +1,12 @@
 """Ratios of running times, measured in one run on the machine at hand: no timing is a test.
 
-    python -m cactus_theory.bench [--quick]
+    python -m benchmarks.theory [--quick]
 
 Each result is one line of JSON on stdout; progress goes to stderr. Ctrl-C leaves the lines done.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import platform
@@ -18,12 +17,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import click
 import numpy as np
 import scipy
 from scipy.optimize import brentq
 from scipy.optimize.elementwise import find_root
 
-from cactus_theory._bench_scalar import scalar_optimum, textbook_residual
+from benchmarks.scalar_optimum import scalar_optimum, textbook_residual
+from cactus_runtime.cli.commands import run_command
 from cactus_theory.divergences import binary_kl_of_gain
 from cactus_theory.emitted import output_distribution
 from cactus_theory.optimum import exact_optimum
@@ -31,18 +32,6 @@ from cactus_theory.rules import Cactus, CactusExact, Clamp, Rule, SpeculativeSam
 
 DELTA = 1.0
 VOCABULARY = 151_936
-FIELDS = """fields of a line:
-  name      of the comparison
-  ratio     time of `slow` divided by time of `fast`, per element where they have
-            unlike numbers of elements: the median of the repetitions
-  spread    the smallest and the largest ratio of a repetition
-  slow      what is in the numerator, and `size`, its number of elements
-  fast      what is in the denominator, likewise
-  wanted    the bound the project set itself for this ratio; nothing checks it
-  seconds   median time of one call of either
-  versions  of python, numpy and scipy
-
-CPU time is measured, the two sides in turn, after one call of each that is not counted."""
 
 
 @dataclass(frozen=True)
@@ -64,16 +53,25 @@ class Comparison:
     wanted: str
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit status: 0, or 130 if interrupted."""
-    parser = argparse.ArgumentParser(
-        prog="python -m cactus_theory.bench",
-        description="Compare running times of cactus_theory, one line of JSON for each ratio.",
-        epilog=FIELDS,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--quick", action="store_true", help="small sizes: does everything run?")
-    quick = parser.parse_args(arguments).quick
+@click.command()
+@click.option("--quick", is_flag=True, help="Small sizes: does everything run?")
+def theory(quick: bool) -> int:
+    """Compare running times of cactus_theory, one line of JSON for each ratio.
+
+    CPU time is measured, the two sides in turn, after one call of each that is not counted.
+
+    \b
+    Fields of a line:
+      name      of the comparison
+      ratio     time of `slow` divided by time of `fast`, per element where they
+                have unlike numbers of elements: the median of the repetitions
+      spread    the smallest and the largest ratio of a repetition
+      slow      what is in the numerator, and `size`, its number of elements
+      fast      what is in the denominator, likewise
+      wanted    the bound the project set itself for this ratio; nothing checks it
+      seconds   median time of one call of either
+      versions  of python, numpy and scipy
+    """
     try:
         for comparison in comparisons(quick=quick):
             print(comparison.name, "...", file=sys.stderr, flush=True)
@@ -85,6 +83,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("interrupted; the lines above are complete", file=sys.stderr)
         return 130
     return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit status: 0, or 130 if interrupted."""
+    return run_command(theory, arguments, name="python -m benchmarks.theory")
 
 
 def comparisons(*, quick: bool = False) -> Iterator[Comparison]:

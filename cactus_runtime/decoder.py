@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from cactus_runtime.request import Prompt, Request
 from cactus_runtime.result.result import DecodeResult
 from cactus_runtime.result.trace import Token
 from cactus_runtime.sampling import SamplingParams
+from cactus_theory._validate import integer, is_integer
 from cactus_theory.rules import Rule, SpeculativeSampling
 
 
@@ -153,11 +153,7 @@ class Decoder:
             raise TypeError(f"requests must be a sequence of Requests, got {requests!r}")
         if not requests:
             raise ValueError("requests must have at least one Request, got none")
-        if isinstance(batch_size, bool) or not isinstance(batch_size, numbers.Integral):
-            raise TypeError(f"batch_size must be an integer >= 1, got {batch_size!r}")
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be an integer >= 1, got {batch_size}")
-        return self._start(requests, min(int(batch_size), len(requests)))
+        return self._start(requests, min(integer("batch_size", batch_size, 1), len(requests)))
 
     def _start(self, requests: Sequence[Request], batch_size: int) -> BatchDecoding:
         self._check_models(ragged=batch_size > 1)
@@ -244,7 +240,7 @@ class Decoder:
             raise ValueError(f"prompt must have at least one token, got {prompt!r}")
         size = vocabulary_size(self.target)
         for token in ids:
-            if not _is_integer(token) or not 0 <= token < size:
+            if not is_integer(token) or not 0 <= token < size:
                 raise ValueError(f"prompt ids must be integers in [0, {size}), got {token!r}")
         return tuple(map(int, ids))
 
@@ -336,7 +332,3 @@ def decode(
     )
     decoder = Decoder(target, draft=draft, tokenizer=tokenizer, device=device)
     return decoder.stream(request).finish(on_token)
-
-
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool)

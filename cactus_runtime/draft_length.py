@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cactus_runtime.result.trace import Verdict
+from cactus_theory._validate import integer
 from cactus_theory.planning import VerifyCost, block_cost
 
 _BINS = 10  # for the draft's probability of its token
@@ -59,11 +60,7 @@ class AdaptiveDraft:
     costs: tuple[float, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if isinstance(self.max_draft_tokens, bool) or not isinstance(self.max_draft_tokens, int):
-            raise TypeError(
-                f"max_draft_tokens must be an integer >= 1, got {self.max_draft_tokens!r}"
-            )
-        if not 1 <= self.max_draft_tokens <= _LONGEST:
+        if integer("max_draft_tokens", self.max_draft_tokens, 1) > _LONGEST:
             raise ValueError(
                 f"max_draft_tokens must lie in [1, {_LONGEST}], got {self.max_draft_tokens}"
             )

@@ -11,6 +11,8 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
+from cactus_theory._validate import integer
+
 
 @dataclass(frozen=True)
 class Proposal:
@@ -67,7 +69,7 @@ class PromptLookup:
 
     Raises
     ------
-    ValueError
+    TypeError, ValueError
         If `max_ngram` is not a positive integer.
 
     Examples
@@ -79,10 +81,7 @@ class PromptLookup:
     max_ngram: int = 3
 
     def __post_init__(self) -> None:
-        if isinstance(self.max_ngram, bool) or not isinstance(self.max_ngram, int):
-            raise ValueError(f"max_ngram must be a positive integer, got {self.max_ngram!r}")
-        if self.max_ngram < 1:
-            raise ValueError(f"max_ngram must be a positive integer, got {self.max_ngram}")
+        integer("max_ngram", self.max_ngram, 1)
 
     def propose(self, ids: torch.Tensor, count: int, uniforms: torch.Tensor) -> Proposal:
         sequence = ids[0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from cactus_runtime.draft_length import AdaptiveDraft, FixedLength
 from cactus_runtime.sampling import SamplingParams
 from cactus_runtime.streams import Streams
+from cactus_theory._validate import integer, word
 from cactus_theory.ledger import Ledger
 from cactus_theory.rules import Rule, SpeculativeSampling
 
@@ -84,8 +84,8 @@ class Request:
 
     def __post_init__(self) -> None:
         if not isinstance(self.num_draft_tokens, AdaptiveDraft):
-            _check_count("num_draft_tokens", self.num_draft_tokens, 0)
-        _check_count("max_new_tokens", self.max_new_tokens, 1)
+            integer("num_draft_tokens", self.num_draft_tokens, 0)
+        integer("max_new_tokens", self.max_new_tokens, 1)
         if not isinstance(self.rule, Rule):
             raise TypeError(f"rule must be one of cactus_theory's rules, got {self.rule!r}")
         if not isinstance(self.sampling, SamplingParams):
@@ -96,11 +96,8 @@ class Request:
             raise TypeError(f"stop must be a sequence of non-empty strings, got {stop!r}")
         if self.stop_when is not None and not callable(self.stop_when):
             raise TypeError(f"stop_when must be callable, got {self.stop_when!r}")
-        if isinstance(self.number, bool) or not isinstance(self.number, numbers.Integral):
-            raise TypeError(f"number must be an integer, got {self.number!r}")
-        if not 0 <= self.number < 2**64:
-            raise ValueError(f"number must lie in [0, 2**64), got {self.number}")
-        # Both raise on bad arguments.
+        word("number", self.number)
+        # Either says what is wrong with its arguments.
         Streams(0 if self.seed is None else self.seed, self.number)
         _ = self.budget
 
@@ -117,13 +114,6 @@ class Request:
 
     def samples(self, count: int) -> list[Request]:
         """This request `count` times, with one seed and the numbers from its own on."""
-        _check_count("count", count, 1)
+        integer("count", count, 1)
         seed = Streams(self.seed).seed
         return [replace(self, seed=seed, number=self.number + i) for i in range(count)]
-
-
-def _check_count(name: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise TypeError(f"{name} must be an integer >= {least}, got {value!r}")
-    if value < least:
-        raise ValueError(f"{name} must be an integer >= {least}, got {value}")

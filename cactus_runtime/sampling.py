@@ -8,7 +8,6 @@ before each position, drafted ones included.
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,6 +28,8 @@ from transformers.generation.logits_process import (
     TopPLogitsWarper,
     UnbatchedClassifierFreeGuidanceLogitsProcessor,
 )
+
+from cactus_theory._validate import integer, number
 
 STATEFUL = (UnbatchedClassifierFreeGuidanceLogitsProcessor, SynthIDTextWatermarkLogitsProcessor)
 _LARGEST = 1e38
@@ -94,7 +95,7 @@ class SamplingParams:
             *("temperature", "top_p", "min_p"),
             *("repetition_penalty", "presence_penalty", "frequency_penalty"),
         ):
-            _check_number(name, getattr(self, name))
+            number(name, getattr(self, name))
         if self.temperature != 0 and not _COLDEST <= self.temperature <= _HOTTEST:
             raise ValueError(
                 f"temperature must be 0, or lie in [{_COLDEST}, {_HOTTEST}], "
@@ -109,8 +110,9 @@ class SamplingParams:
         for name in ("presence_penalty", "frequency_penalty"):
             if not math.isfinite(getattr(self, name)):
                 raise ValueError(f"{name} must be finite, got {getattr(self, name)!r}")
-        _check_integer("top_k", self.top_k, 1, optional=True)
-        _check_integer("min_new_tokens", self.min_new_tokens, 0)
+        if self.top_k is not None:
+            integer("top_k", self.top_k, 1)
+        integer("min_new_tokens", self.min_new_tokens, 0)
         object.__setattr__(self, "logit_bias", _pairs(self.logit_bias))
         object.__setattr__(self, "bad_words", _words(self.bad_words))
         if not isinstance(self.processors, Iterable):
@@ -219,29 +221,14 @@ class CountPenalty(LogitsProcessor):
         return scores - self.frequency * counts - self.presence * (counts > 0)
 
 
-def _check_number(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise TypeError(f"{name} must be a number, got {value!r}")
-
-
-def _check_integer(name: str, value: Any, least: int, *, optional: bool = False) -> None:
-    if optional and value is None:
-        return
-    wanted = f"an integer >= {least}" + (" or None" if optional else "")
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise TypeError(f"{name} must be {wanted}, got {value!r}")
-    if value < least:
-        raise ValueError(f"{name} must be {wanted}, got {value}")
-
-
 def _pairs(bias: Any) -> tuple[tuple[int, float], ...]:
     try:
         items = [(token, value) for token, value in dict(bias).items()]
     except (TypeError, ValueError) as error:
         raise TypeError(f"logit_bias must map token ids to numbers, got {bias!r}") from error
     for token, value in items:
-        _check_integer("logit_bias keys", token, 0)
-        _check_number("logit_bias values", value)
+        integer("logit_bias keys", token, 0)
+        number("logit_bias values", value)
         if not (value == -math.inf or abs(value) <= _LARGEST):
             raise ValueError(
                 f"logit_bias values must be -inf or within float32, got {value!r} for {token}"
@@ -254,5 +241,5 @@ def _words(words: Any) -> tuple[tuple[int, ...], ...]:
         raise TypeError(f"bad_words must be non-empty sequences of token ids, got {words!r}")
     for word in words:
         for token in word:
-            _check_integer("bad_words ids", token, 0)
+            integer("bad_words ids", token, 0)
     return tuple(tuple(map(int, word)) for word in words)

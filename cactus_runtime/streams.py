@@ -13,6 +13,8 @@ import secrets
 import numpy as np
 import torch
 
+from cactus_theory._validate import word
+
 _WORD = 2**64
 _OUTPUTS = 4  # of one Philox counter
 _EXACT = 53  # bits of an integer that float64 can represent
@@ -46,14 +48,9 @@ class Streams:
 
     def __init__(self, seed: int | None = None, request: int = 0) -> None:
         if seed is None:
-            seed = secrets.randbits(_EXACT)  # exact for JSON readers that use floats
-        for name, value in (("seed", seed), ("request", request)):
-            if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-                raise TypeError(f"{name} must be an integer, got {value!r}")
-            if not 0 <= value < _WORD:
-                raise ValueError(f"{name} must lie in [0, 2**64), got {value}")
-        self.seed = int(seed)
-        self.request = int(request)
+            seed = secrets.randbits(_EXACT)  # which JSON readers with floats keep
+        self.seed = word("seed", seed)
+        self.request = word("request", request)
 
     def uniforms(self, *, position: int, count: int) -> np.ndarray:
         """Uniforms in [0, 1) for `count` positions from `position` on.

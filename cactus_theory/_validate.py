@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from typing import Any
 
 import numpy as np
@@ -10,20 +11,48 @@ SUM_TOLERANCE = 1e-6  # a float32 softmax over 152,000 tokens stays within it
 LARGEST_BUDGET = 1e100  # its square is still a number
 
 
+def is_integer(value: Any) -> bool:
+    """Whether it is an integer of Python or numpy, and no bool."""
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def integer(name: str, value: Any, least: int) -> int:
+    """Return `value` as an int, or raise unless it is an integer >= `least`."""
+    if not is_integer(value):
+        raise TypeError(f"{name} must be an integer >= {least}, got {value!r}")
+    if value < least:
+        raise ValueError(f"{name} must be an integer >= {least}, got {value}")
+    return int(value)
+
+
+def word(name: str, value: Any) -> int:
+    """Return `value` as an int, or raise unless it is an integer of 64 bits."""
+    if not is_integer(value):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    if not 0 <= value < 2**64:
+        raise ValueError(f"{name} must lie in [0, 2**64), got {value}")
+    return int(value)
+
+
+def number(name: str, value: Any, wanted: str = "a number") -> Any:
+    """Return `value`, or raise unless it is a real number and no bool."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} must be {wanted}, got {value!r}")
+    return value
+
+
 def budget(name: str, value: Any) -> float:
     """Return `value` as a float, or raise unless it is a finite number >= 0."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-        raise TypeError(f"{name} must be a number of nats, got {value!r}")
-    number = value if isinstance(value, int) else float(value)
-    if not 0 <= number <= LARGEST_BUDGET:
+    number(name, value, "a number of nats")
+    size = value if isinstance(value, int) else float(value)  # half precision has no 1e100
+    if not 0 <= size <= LARGEST_BUDGET:
         raise ValueError(f"{name} must be a number of nats in [0, 1e100], got {value!r}")
-    return float(number)
+    return float(size)
 
 
 def fraction(name: str, value: Any, interval: str) -> float:
-    """Return `value` as a float, or raise unless it is a number in `interval`, such as "(0, 1]"."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-        raise TypeError(f"{name} must be a number in {interval}, got {value!r}")
+    """Return `value` as a float, or raise unless it is a number in `interval`: "(0, 1]", say."""
+    number(name, value, f"a number in {interval}")
     inside = 0 <= value <= 1
     if not inside or (value == 0 and interval[0] == "(") or (value == 1 and interval[-1] == ")"):
         raise ValueError(f"{name} must lie in {interval}, got {value!r}")
@@ -78,7 +107,7 @@ def law_pair(**laws: Any) -> tuple[np.ndarray, np.ndarray]:
 
 def token(name: str, value: Any, size: int) -> int:
     """Return a token of a vocabulary of `size`, or raise."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+    if not is_integer(value):
         raise TypeError(f"{name} must be an integer, got {value!r}")
     if not 0 <= value < size:
         raise ValueError(f"{name} must lie in [0, {size}), got {value!r}")

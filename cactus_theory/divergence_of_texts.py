@@ -23,6 +23,7 @@ import numpy as np
 from scipy.optimize import root_scalar
 from scipy.special import stdtrit
 
+from cactus_theory import _validate
 from cactus_theory.divergences import binary_kl
 
 
@@ -134,10 +135,7 @@ def estimate_divergence(
     >>> round(found.total_variation.estimate, 6), found.total_variation.method
     (0.125, 'chernoff')
     """
-    if isinstance(confidence, bool) or not isinstance(confidence, (int, float)):
-        raise TypeError(f"confidence must be a number in (0, 1), got {confidence!r}")
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must lie in (0, 1), got {confidence!r}")
+    confidence = _validate.fraction("confidence", confidence, "(0, 1)")
     ours = _logs("log_likelihood", log_likelihood, None)
     theirs = _logs("target_log_likelihood", target_log_likelihood, ours.size)
     if not (ours > -np.inf).all():

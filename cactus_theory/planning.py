@@ -81,7 +81,7 @@ def block_cost(num_draft_tokens: int, *, draft_cost: float, verify_cost: VerifyC
     >>> block_cost(4, draft_cost=0.125, verify_cost=lambda tokens: 1 + 0.1 * (tokens - 1))
     1.9
     """
-    k = _count("num_draft_tokens", num_draft_tokens, 0)
+    k = _validate.integer("num_draft_tokens", num_draft_tokens, 0)
     drafting = k * _cost("draft_cost", draft_cost)
     if k == 0:
         return 1.0
@@ -141,7 +141,7 @@ def speedup(
     >>> round(float(speedup(0.8, 4, draft_cost=0.05)), 4)
     2.8013
     """
-    k = _count("num_draft_tokens", num_draft_tokens, 0)
+    k = _validate.integer("num_draft_tokens", num_draft_tokens, 0)
     cost = block_cost(k, draft_cost=draft_cost, verify_cost=verify_cost)
     return _tokens(rate, k) / cost
 
@@ -178,7 +178,7 @@ def best_num_draft_tokens(
     >>> int(best_num_draft_tokens(0.3, draft_cost=0.5))
     0
     """
-    longest = _count("max_draft_tokens", max_draft_tokens, 0)
+    longest = _validate.integer("max_draft_tokens", max_draft_tokens, 0)
     gains = [
         speedup(rate, k, draft_cost=draft_cost, verify_cost=verify_cost) for k in range(longest + 1)
     ]
@@ -216,7 +216,7 @@ def break_even_acceptance(
     >>> break_even_acceptance(1, draft_cost=0.25)
     0.25
     """
-    k = _count("num_draft_tokens", num_draft_tokens, 1)
+    k = _validate.integer("num_draft_tokens", num_draft_tokens, 1)
     cost = block_cost(k, draft_cost=draft_cost, verify_cost=verify_cost)
     if cost <= 1:
         return 0.0
@@ -239,17 +239,8 @@ def _tokens(rate: Any, k: int) -> Any:
     return block_efficiency(np.broadcast_to(rate, (*rate.shape[:-1], k)))
 
 
-def _count(name: str, value: Any, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise TypeError(f"{name} must be an integer >= {least}, got {value!r}")
-    if value < least:
-        raise ValueError(f"{name} must be an integer >= {least}, got {value}")
-    return int(value)
-
-
 def _cost(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-        raise TypeError(f"{name} must be a number of plain target passes, got {value!r}")
+    _validate.number(name, value, "a number of plain target passes")
     if not (math.isfinite(value) and value >= 0):
         raise ValueError(f"{name} must be finite and >= 0, got {value!r}")
     return float(value)

@@ -347,7 +347,7 @@ def _drafts(
         ) from None
     if max_new_tokens is None:
         return drafts
-    if isinstance(max_new_tokens, bool) or not isinstance(max_new_tokens, (int, np.integer)):
+    if not _validate.is_integer(max_new_tokens):
         raise TypeError(f"max_new_tokens must be an integer or None, got {max_new_tokens!r}")
     longest = int(probabilities.lengths.max(initial=1))
     if longest > max_new_tokens:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cactus_theory._validate import is_integer
+
 INSTALL = "pip install 'cactus-speculative[lm-eval]'"
 FIELDS = ("key", "prompt", "instruction_id_list", "kwargs")
 
@@ -56,7 +58,7 @@ def _check(prompt: Any) -> None:
     if not isinstance(prompt, dict) or not all(field in prompt for field in FIELDS):
         raise ValueError(f"it must be an object with {', '.join(FIELDS)}")
     key, text, names, options = (prompt[field] for field in FIELDS)
-    if isinstance(key, bool) or not isinstance(key, int) or key < 0:
+    if not is_integer(key) or key < 0:
         raise ValueError(f"its key must be an integer >= 0, got {key!r}")
     if not isinstance(text, str) or not text:
         raise ValueError(f"its prompt must be a text, got {text!r}")

@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 
 from cactus_runtime.models.kv_cache import vocabulary_size
 from cactus_runtime.models.static_kv_cache import open_context
+from cactus_theory._validate import integer
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,8 @@ def measure_costs(
 
     Raises
     ------
-    ValueError
-        If a number is out of range.
+    TypeError, ValueError
+        If a number has no meaning.
 
     Examples
     --------
@@ -74,8 +75,7 @@ def measure_costs(
         ("context_tokens", context_tokens, 1),
         ("repetitions", repetitions, 1),
     ):
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise ValueError(f"{name} must be an integer >= {least}, got {value!r}")
+        integer(name, value, least)
     passes: dict[int, Callable[[], float]] = {
         count: _timed(target, count, context_tokens) for count in range(1, max_draft_tokens + 2)
     }

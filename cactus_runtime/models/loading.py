@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,6 +29,7 @@ from cactus_runtime.models.quiet import no_progress_bars
 from cactus_runtime.models.supported import check_supported
 from cactus_runtime.pairs import PAIRS, Pair, load_pair
 from cactus_runtime.proposal import Drafter
+from cactus_theory._validate import is_integer
 
 _PATIENCE = 5.0  # seconds for the hub's first answer
 _PADDING = 1024  # vocabularies are padded by less than this, to a round number
@@ -100,7 +100,7 @@ def eos_token_ids(
         return frozenset()
     ids = ids if isinstance(ids, Sequence) and not isinstance(ids, str) else [ids]
     for token in ids:
-        if isinstance(token, bool) or not isinstance(token, numbers.Integral) or token < 0:
+        if not is_integer(token) or token < 0:
             raise ValueError(f"eos_token_id must be token ids, got {token!r}")
     return frozenset(map(int, ids))
 

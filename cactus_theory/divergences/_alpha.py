@@ -60,9 +60,7 @@ class Alpha(Divergence):
     alpha: float
 
     def __post_init__(self) -> None:
-        alpha = self.alpha
-        if isinstance(alpha, bool) or not isinstance(alpha, (int, float, np.integer, np.floating)):
-            raise TypeError(f"alpha must be a number, got {alpha!r}")
+        alpha = _validate.number("alpha", self.alpha)
         if not math.isfinite(alpha):
             raise ValueError(f"alpha must be finite, got {alpha!r}")
         object.__setattr__(self, "alpha", float(alpha))

@@ -200,10 +200,7 @@ class TopKAcceptance(SharedRecoveryRule):
     k: int
 
     def __post_init__(self) -> None:
-        if isinstance(self.k, bool) or not isinstance(self.k, (int, np.integer)):
-            raise TypeError(f"k must be an integer >= 1, got {self.k!r}")
-        if self.k < 1:
-            raise ValueError(f"k must be an integer >= 1, got {self.k!r}")
+        _validate.integer("k", self.k, 1)
 
     def accepted_mass(self, draft: Any, target: Any, *, xp: Any = np) -> Any:
         return xp.where(self._among(target, xp), draft, 0.0)

@@ -52,7 +52,7 @@ def public(package: str) -> dict[str, list[str]]:
 def _exports(package: str) -> Path:
     """The file that names what the package exports: the stub of one that imports lazily."""
     folder = Path(inspect.getfile(import_module(package))).parent
-    candidates = (folder / name for name in ("__init__.pyi", "_exports.py", "__init__.py"))
+    candidates = (folder / name for name in ("__init__.pyi", "__init__.py"))
     return next(path for path in candidates if path.exists())
 
 

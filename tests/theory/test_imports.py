@@ -74,7 +74,7 @@ def test_every_public_name_is_exported_from_the_package():
 def test_a_module_imports_numpy_and_the_standard_library_only(path):
     allowed = {"numpy", "scipy", "cactus_theory"} | set(sys.stdlib_module_names)
     if path.parent.name == "testing":
-        allowed |= {"hypothesis"}
+        allowed |= {"hypothesis", "lazy_loader"}
     assert imported_by(path, when_loaded=True) <= allowed
     if path.name == "plots.py":  # asked for inside the functions that draw
         allowed |= {"matplotlib"}

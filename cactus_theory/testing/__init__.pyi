@@ -1,0 +1,31 @@
+"""The public names of `cactus_theory.testing`; each is imported when it is first asked for."""
+
+from ._block import block_distribution as block_distribution
+from ._calls import ConformanceError as ConformanceError
+from ._calls import OnePosition as OnePosition
+from ._calls import as_sampler as as_sampler
+from ._calls import specification_verifier as specification_verifier
+from ._catalogue import CATALOGUE as CATALOGUE
+from ._edges import check_edges as check_edges
+from ._enumeration import Enumeration as Enumeration
+from ._enumeration import check_by_enumeration as check_by_enumeration
+from ._mistakes import Mistake as Mistake
+from ._mistakes import tempered as tempered
+from ._naming import diagnose as diagnose
+from ._naming import wrong_distributions as wrong_distributions
+from ._sampling import SamplingReport as SamplingReport
+from ._sampling import check_by_sampling as check_by_sampling
+from ._sampling import check_counts as check_counts
+from ._sampling import samples_needed as samples_needed
+from .strategies import Pair as Pair
+from .strategies import RaggedBatch as RaggedBatch
+from .strategies import all_rules as all_rules
+from .strategies import budgets as budgets
+from .strategies import distributions as distributions
+from .strategies import divergences as divergences
+from .strategies import logits as logits
+from .strategies import pairs as pairs
+from .strategies import pairs_with_acceptance as pairs_with_acceptance
+from .strategies import ragged_batches as ragged_batches
+from .strategies import rules as rules
+from .strategies import target_probabilities as target_probabilities

@@ -21,7 +21,21 @@ _BELOW_ONE = 1 - 2.0**-53
 
 
 @dataclass(frozen=True)
-class Cactus(CandidateRule):
+class _Budgeted(CandidateRule):
+    """A candidate within a budget of `delta` nats, which is the target itself at 0."""
+
+    delta: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "delta", _validate.budget("delta", self.delta))
+
+    @property
+    def lossless(self) -> bool:
+        return self.delta == 0
+
+
+@dataclass(frozen=True)
+class Cactus(_Budgeted):
     """The rule of the paper: g = min(q + sqrt(2 delta q (1-q)), 1).
 
     Uncapped, the candidate has chi-square divergence from the target of exactly 2 delta, and a KL
@@ -56,14 +70,6 @@ class Cactus(CandidateRule):
         reads="q(n)",
         source="Hao and Mou 2026, Corollary 5",
     )
-    delta: float
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "delta", _validate.budget("delta", self.delta))
-
-    @property
-    def lossless(self) -> bool:
-        return self.delta == 0
 
     @property
     def chi_square_floor(self) -> float:
@@ -82,7 +88,7 @@ class Cactus(CandidateRule):
 
 
 @dataclass(frozen=True)
-class CactusExact(CandidateRule):
+class CactusExact(_Budgeted):
     """The exact optimum: g is the largest h with D(Bernoulli(h) || Bernoulli(q)) <= delta.
 
     With KL, on improbable tokens it is far more generous than the second-order rule: about
@@ -129,17 +135,12 @@ class CactusExact(CandidateRule):
         reads="q(n)",
         source="Hao and Mou 2026, Theorem 2",
     )
-    delta: float
     divergence: Divergence = _KL
 
     def __post_init__(self) -> None:
         if not isinstance(self.divergence, Divergence):
             raise TypeError(f"divergence must be a Divergence, got {self.divergence!r}")
-        object.__setattr__(self, "delta", _validate.budget("delta", self.delta))
-
-    @property
-    def lossless(self) -> bool:
-        return self.delta == 0
+        super().__post_init__()
 
     @property
     def chi_square_floor(self) -> float:
@@ -186,7 +187,7 @@ class CactusExact(CandidateRule):
 
 
 @dataclass(frozen=True)
-class CactusSafe(CandidateRule):
+class CactusSafe(_Budgeted):
     """The safe closed form: g = min(q + sqrt((e^delta - 1) q (1-q)), 1).
 
     Uncapped, the candidate has chi-square divergence e^delta - 1 from the target, and KL is at most
@@ -223,14 +224,6 @@ class CactusSafe(CandidateRule):
         reads="q(n)",
         source="not in the paper",
     )
-    delta: float
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "delta", _validate.budget("delta", self.delta))
-
-    @property
-    def lossless(self) -> bool:
-        return self.delta == 0
 
     @property
     def chi_square_floor(self) -> float:

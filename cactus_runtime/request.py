@@ -97,7 +97,7 @@ class Request:
         if self.stop_when is not None and not callable(self.stop_when):
             raise TypeError(f"stop_when must be callable, got {self.stop_when!r}")
         word("number", self.number)
-        # Either says what is wrong with its arguments.
+        # Both raise on bad arguments.
         Streams(0 if self.seed is None else self.seed, self.number)
         _ = self.budget
 

@@ -48,7 +48,7 @@ class Streams:
 
     def __init__(self, seed: int | None = None, request: int = 0) -> None:
         if seed is None:
-            seed = secrets.randbits(_EXACT)  # which JSON readers with floats keep
+            seed = secrets.randbits(_EXACT)  # exact for JSON readers that use floats
         self.seed = word("seed", seed)
         self.request = word("request", request)
 

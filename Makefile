@@ -22,8 +22,8 @@ test-vllm: .venv-vllm/test
 
 # The lm-evaluation-harness, which brings some forty packages.
 test-lm-eval: .venv/lm-eval
-	.venv/bin/python -m pytest tests/integrations/test_lm_eval.py tests/benchmarks/test_ifeval.py \
-		cactus_runtime/integrations/lm_eval.py $(ARGS)
+	.venv/bin/python -m pytest tests/runtime/integrations/test_lm_eval.py \
+		tests/benchmarks/test_ifeval.py cactus_runtime/integrations/lm_eval.py $(ARGS)
 
 # Every causal language model class of transformers, built tiny: docs/models.md; some minutes.
 sweep-models: .venv/test

@@ -4,31 +4,31 @@ Where another test shows it, the table names that one; the rest are below.
 
 | reported as | fault | ruled out by |
 |---|---|---|
-| vllm #45060, #21876 | an all-NaN row emits a padding id | test_decode `non_finite`; below |
-| vllm #41834 | a refused token, or token 0, is drawn from an empty residual | test_verification \
+| vllm #45060, #21876 | an all-NaN row emits a padding id | test_decoder `non_finite`; below |
+| vllm #41834 | a refused token, or token 0, is drawn from an empty residual | test_by_distribution \
 `equal_laws`, `empty_by_rounding`; below |
-| vllm #40149 | the draft's law is lost, acceptance is low | test_decode `counted_acceptance` |
+| vllm #40149 | the draft's law is lost, acceptance is low | test_decoder `counted_acceptance` |
 | vllm #14645, #11123 | tokens leak between requests of a batch | test_batch; test_fuzz |
 | vllm #6038 | seeds ignored, unseeded requests alike | test_batch |
 | vllm #17876 | log-probabilities after masking, or of other rows | test_fuzz `check_law`; \
-test_processors `writes_into_its_logits` |
-| vllm #42744 | min-p at the bonus position only | test_processors `filters_hold` |
-| vllm #18902, sglang #33643 | penalties see the last token of a block only | test_processors |
-| sglang #31599, vllm #47616, transformers #47912 | text after its end | test_decode, \
+test_warp `writes_into_its_logits` |
+| vllm #42744 | min-p at the bonus position only | test_warp `filters_hold` |
+| vllm #18902, sglang #33643 | penalties see the last token of a block only | test_warp |
+| sglang #31599, vllm #47616, transformers #47912 | text after its end | test_decoder, \
 test_fuzz `check_end`; below |
-| transformers #28508 | one token too many is accepted or emitted | test_processors \
-`filters_hold`; test_decode |
+| transformers #28508 | one token too many is accepted or emitted | test_warp \
+`filters_hold`; test_decoder |
 | transformers #47932, #32867 | the law judged is not the law drawn from | below |
-| transformers #45307, llama.cpp #3812 | padded vocabularies of two widths | test_decode, \
-test_models; below |
-| transformers #30312, #48280, mlx-lm #1423 | caches rewound one off | test_decode `cache_holds`, \
-test_context |
-| llama.cpp #5657 | temperature 0 has no law | test_decode `temperature_zero` |
+| transformers #45307, llama.cpp #3812 | padded vocabularies of two widths | test_decoder, \
+test_loading; below |
+| transformers #30312, #48280, mlx-lm #1423 | caches rewound one off | test_decoder `cache_holds`, \
+test_kv_cache |
+| llama.cpp #5657 | temperature 0 has no law | test_decoder `temperature_zero` |
 | gpt-fast #213, transformers #29769 | batches of more than one fail | test_batch |
 | vllm #20531 | no row has a draft left | below |
-| transformers #36337, #40976 | slower than plain decoding, silently | test_render \
+| transformers #36337, #40976 | slower than plain decoding, silently | test_terminal \
 `drafting_that_takes_more_time` |
-| vllm #55250 | the draft overflows, nothing is accepted, silently | test_render \
+| vllm #55250 | the draft overflows, nothing is accepted, silently | test_terminal \
 `without_any_kept_draft`; below |
 """
 

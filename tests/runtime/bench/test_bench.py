@@ -88,7 +88,7 @@ def test_a_wrong_agreement_is_an_error_of_one_sentence(capsys, config):
 
 @pytest.fixture
 def gpu_checks():
-    path = Path(__file__).parents[2] / "scripts" / "gpu_checks.py"
+    path = Path(__file__).parents[3] / "scripts" / "gpu_checks.py"
     spec = importlib.util.spec_from_file_location("gpu_checks", path)
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)

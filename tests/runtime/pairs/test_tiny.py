@@ -47,7 +47,7 @@ def test_the_pair_loads_without_a_network_and_without_a_word():
         capture_output=True,
         text=True,
         check=False,
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
         env={name: value for name, value in os.environ.items() if not name.startswith("HF_")},
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -537,7 +537,7 @@ def test_the_samples_needed_grow_as_the_false_alarm_level_falls():
 
 
 def test_the_examples_of_the_page_on_samplers_run():
-    page = Path(__file__).parents[2] / "docs" / "samplers.md"
+    page = Path(__file__).parents[3] / "docs" / "samplers.md"
     result = doctest.testfile(
         str(page), module_relative=False, optionflags=doctest.ELLIPSIS, encoding="utf-8"
     )

@@ -14,9 +14,41 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cactus_theory import CandidateRule, Rule
+from cactus_theory import (
+    Cactus,
+    CactusExact,
+    CandidateRule,
+    Clamp,
+    Lenience,
+    Mixture,
+    OneLevelRecovery,
+    Rule,
+    SpeculativeSampling,
+    TopKAcceptance,
+    TypicalAcceptance,
+)
 
 Text = tuple[int, ...]
+RULES = [
+    SpeculativeSampling(),
+    Cactus(0.2),
+    CactusExact(0.3),
+    Clamp(0.1),
+    OneLevelRecovery(Cactus(0.2)),
+    Lenience(0.5),
+    Mixture(0.4),
+    TypicalAcceptance(0.3),
+    TopKAcceptance(2),
+]
+ORDERED = [
+    SpeculativeSampling(),
+    Cactus(0.02),
+    CactusExact(0.02),
+    Clamp(0.02),
+    OneLevelRecovery(Cactus(0.02)),
+    Lenience(0.7),
+    Mixture(0.6),
+]
 
 
 class Bent(CandidateRule):
@@ -177,3 +209,21 @@ def by_text(paths: dict[Path, Any]) -> dict[Text, Any]:
     for path, chance in paths.items():
         found[path.text] = found.get(path.text, 0) + chance
     return found
+
+
+OUTCOMES = {"token": token_outcomes, "block": block_outcomes}
+
+
+def by_definition(nodes, k, outcomes):
+    """Chance of every (emitted, accepted) of one block, every draft followed."""
+    found: dict = {}
+    for drafts in product(range(len(nodes[()].draft)), repeat=k):
+        block = [nodes[drafts[:i]] for i in range(k + 1)]
+        drawn = prod(b.draft[x] for b, x in zip(block, drafts, strict=False))
+        if not drawn > 0:
+            continue
+        for kept, after in outcomes(block, drafts):
+            for last, chance in enumerate(after):
+                outcome = ((*drafts[:kept], last), kept)
+                found[outcome] = found.get(outcome, 0) + drawn * chance
+    return {outcome: chance for outcome, chance in found.items() if chance > 0}

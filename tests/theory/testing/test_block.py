@@ -1,8 +1,4 @@
-"""The checks of whole blocks: right samplers pass, each usual mistake is rejected and named.
-
-A wrong sampler here is the loop of one, written out below with its steps replaceable: none of them
-uses the laws of the catalogue that has to name it.
-"""
+"""The checks of whole blocks: right samplers pass, and bounds of the checks are reached."""
 
 from __future__ import annotations
 
@@ -15,19 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cactus_theory import (
-    Cactus,
-    CactusExact,
-    CactusSafe,
-    Clamp,
     Lenience,
-    Mixture,
-    OneLevelRecovery,
-    SpeculativeSampling,
-    TopKAcceptance,
-    TypicalAcceptance,
     output_distribution,
 )
-from cactus_theory.specification import inverse_cdf, verify
+from cactus_theory.specification import inverse_cdf
 from cactus_theory.testing import (
     CATALOGUE,
     ConformanceError,
@@ -42,186 +29,15 @@ from cactus_theory.testing import (
     specification_verifier,
 )
 from cactus_theory.testing._block import Block, tolerances
-from cactus_theory.testing._block_mistakes import replayed
-from cactus_theory.testing._calls import outcomes
-
-PLAIN, LOSSY = SpeculativeSampling(), Cactus(0.05)
-RULES = [
-    PLAIN,
+from tests.theory.testing.block_samplers import (
     LOSSY,
-    CactusExact(0.1),
-    CactusSafe(0.2),
-    Clamp(0.05),
-    OneLevelRecovery(Cactus(0.1)),
-    Lenience(0.5),
-    Mixture(0.7),
-    TypicalAcceptance(),
-    TopKAcceptance(2),
-]
-
-
-def recovered(rule, tokens, draft, target, place, v):
-    weights = rule.recovery_weights(tokens[place], draft[place], target[place])
-    return inverse_cdf(weights if weights.sum() > 0 else target[place], v)
-
-
-def bonus(rule, tokens, draft, target, v):
-    return inverse_cdf(target[-1], v)
-
-
-def row_of(rule, *, recovered=recovered, bonus=bonus, uniform=lambda u, i: u[i]):
-    """Verifies one row: (tokens emitted, accepted)."""
-
-    def row(tokens, draft, target, u, v):
-        for i, token in enumerate(tokens):
-            if not uniform(u, i) * draft[i][token] < rule.threshold(token, draft[i], target[i]):
-                return [*tokens[:i], recovered(rule, tokens, draft, target, i, v)], i
-        return [*tokens, bonus(rule, tokens, draft, target, v)], len(tokens)
-
-    return row
-
-
-def batched(row, *, padded=False, told=True):
-    """Rows verified one by one, in either convention of output."""
-
-    def verifier(tokens, draft, target, accept, recover):
-        blocks = [row(*each) for each in zip(tokens, draft, target, accept, recover, strict=True)]
-        emitted = [block for block, _ in blocks]
-        if padded:
-            width = 1 + max(map(len, tokens))
-            emitted = np.array([[*block, *[-1] * (width - len(block))] for block in emitted])
-        return emitted, [accepted for _, accepted in blocks] if told else None
-
-    return verifier
-
-
-def shown(rule, show):
-    """The right row, and what `show` makes of its result."""
-    right = row_of(rule)
-
-    def row(tokens, draft, target, u, v):
-        return show(list(tokens), *right(tokens, draft, target, u, v), draft, target, u)
-
-    return row
-
-
-def flags(rule, tokens, draft, target, u):
-    rows = zip(u, tokens, draft, target, strict=False)
-    return [a * p[x] < rule.threshold(x, p, q) for a, x, p, q in rows]
-
-
-def verified_on(rule):
-    def row(tokens, draft, target, u, v):
-        passed = flags(rule, tokens, draft, target, u)
-        emitted = [
-            # another number for each, that the one given only sets in motion
-            token if kept else recovered(rule, tokens, draft, target, i, v * (i + 3) * 7.3 % 1)
-            for i, (token, kept) in enumerate(zip(tokens, passed, strict=True))
-        ]
-        return [*emitted, *([inverse_cdf(target[-1], v)] if all(passed) else [])], sum(passed)
-
-    return row
-
-
-def elsewhere(place):
-    def at(rule, tokens, draft, target, i, v):
-        j = place(i, len(tokens))
-        return recovered(rule, {j: tokens[i]}, draft, target, j, v)
-
-    return at
-
-
-def rolled(rule, order):
-    right = row_of(rule)
-    return lambda tokens, draft, target, u, v: right(tokens, draft, order(target), u, v)
-
-
-def argmax(law):
-    return int(np.argmax(law))
-
-
-def wrong_rows(rule):
-    """Name of the mistake, and a row verified with it."""
-    cut = slice(None, -1)
-    return {
-        "the count includes the recovered or bonus token": shown(
-            rule, lambda x, out, n, *_: (out, n + 1)
-        ),
-        "the count is one too small": shown(rule, lambda x, out, n, *_: (out, max(n - 1, 0))),
-        "the count goes on after the first rejection": shown(
-            rule, lambda x, out, n, p, q, u: (out, sum(flags(rule, x, p, q, u)))
-        ),
-        "drafted tokens after the rejection are not cut": shown(
-            rule, lambda x, out, n, *_: (out + x[n + 1 :], n)
-        ),
-        "positions after the rejection are verified on": verified_on(rule),
-        "off by one: the rejected token is kept": shown(
-            rule, lambda x, out, n, *_: (x[: n + 1] + out[-1:], n)
-        ),
-        "off by one: the last accepted token is lost": shown(
-            rule, lambda x, out, n, *_: (x[: max(n - 1, 0)] + out[-1:], n)
-        ),
-        "no bonus token": shown(
-            rule, lambda x, out, n, *_: (out[cut] if n == len(x) > 0 else out, n)
-        ),
-        "no token after a rejection": shown(
-            rule, lambda x, out, n, *_: (out if n == len(x) else out[cut], n)
-        ),
-        "bonus drawn from the draft at the last position": row_of(
-            rule, bonus=lambda r, x, p, q, v: inverse_cdf(p[-1] if len(x) else q[-1], v)
-        ),
-        "bonus drawn from the target one position early": row_of(
-            rule, bonus=lambda r, x, p, q, v: inverse_cdf(q[max(len(x) - 1, 0)], v)
-        ),
-        "bonus drawn from a residual": row_of(
-            rule,
-            bonus=lambda r, x, p, q, v: inverse_cdf(
-                np.maximum(q[-1] - p[-1], 0) if len(x) else q[-1], v
-            ),
-        ),
-        "bonus is the target's argmax": row_of(
-            rule, bonus=lambda r, x, p, q, v: argmax(q[-1]) if len(x) else inverse_cdf(q[-1], v)
-        ),
-        "residual of the first position": row_of(rule, recovered=elsewhere(lambda i, k: 0)),
-        "residual of the last position": row_of(rule, recovered=elsewhere(lambda i, k: k - 1)),
-        "residual of the next position": row_of(
-            rule, recovered=elsewhere(lambda i, k: min(i + 1, k - 1))
-        ),
-        "residual of the position before": row_of(
-            rule, recovered=elsewhere(lambda i, k: max(i - 1, 0))
-        ),
-        "target one position late": rolled(rule, lambda q: q[[0, *range(len(q) - 1)]]),
-        "target one position early": rolled(rule, lambda q: q[[*range(1, len(q)), len(q) - 1]]),
-        "one uniform for the whole block": row_of(rule, uniform=lambda u, i: u[0]),
-        "recovery from the target": row_of(
-            rule, recovered=lambda r, x, p, q, i, v: inverse_cdf(q[i], v)
-        ),
-        "everything accepted (the draft itself)": row_of(rule, uniform=lambda u, i: -1.0),
-    } | ({"plain speculative sampling (no boost)": row_of(PLAIN)} if rule != PLAIN else {})
-
-
-def reused(rule):
-    def row(tokens, draft, target, u, v):
-        emitted, n = row_of(rule)(tokens, draft, target, u, v)
-        if n < len(tokens):
-            emitted[-1] = recovered(rule, tokens, draft, target, n, u[n])
-        return emitted, n
-
-    return row
-
-
-REUSED = "the uniform that rejected also draws the recovered token"
-MISTAKES = [(name, PLAIN, row) for name, row in wrong_rows(PLAIN).items()]
-MISTAKES += [(name, LOSSY, row) for name, row in wrong_rows(LOSSY).items()]
-MISTAKES += [(REUSED, rule, reused(rule)) for rule in (PLAIN, LOSSY)]
-COUNTS = {name for name, _, _ in MISTAKES if name.startswith("the count ")}
-NAMES = [f"{rule!r}, {name}" for name, rule, _ in MISTAKES]
-OF_PLAIN = [item for item in MISTAKES if item[1] == PLAIN or "no boost" in item[0]]
-
-
-def test_every_mistake_of_the_catalogue_is_made_here():
-    of_blocks = {mistake.name for mistake in CATALOGUE if mistake.scope == "block"}
-    assert of_blocks < {name for name, _, _ in MISTAKES}
+    PLAIN,
+    RULES,
+    argmax,
+    batched,
+    guarded,
+    row_of,
+)
 
 
 @pytest.mark.parametrize(("padded", "told"), [(False, True), (True, True), (True, False)])
@@ -243,17 +59,6 @@ def test_a_right_sampler_passes_in_either_convention(rule, padded, told):
 def test_the_specification_passes_by_enumeration_and_at_the_edges(rule):
     check_by_enumeration(specification_verifier(rule), rule, cells=3)
     check_edges(guarded(specification_verifier(rule)), rule)
-
-
-def guarded(verifier):
-    """The specification, which takes its laws as valid, behind a check that they are."""
-
-    def checked(tokens, draft, target, accept, recover):
-        if not all(np.isfinite(row).all() for row in target):
-            raise ValueError("target is not finite")
-        return verifier(tokens, draft, target, accept, recover)
-
-    return checked
 
 
 def test_plain_speculative_sampling_is_enumerated_exactly_and_nothing_is_left_unresolved():
@@ -280,146 +85,6 @@ def test_ragged_blocks_of_fractions_are_compared_exactly():
     small = row_of(PLAIN, uniform=lambda u, i: u[i] + Fraction(1, 24))
     with pytest.raises(ConformanceError):
         check_by_enumeration(batched(small), PLAIN, **laws, cells=12)
-
-
-@pytest.mark.parametrize(("name", "rule", "row"), MISTAKES, ids=NAMES)
-def test_each_mistake_is_rejected_by_enumeration_and_named(name, rule, row):
-    with pytest.raises(ConformanceError, match="it matches") as caught:
-        check_by_enumeration(batched(row), rule)
-    assert name in str(caught.value).split("it matches ")[1]
-
-
-@pytest.mark.parametrize(("name", "rule", "row"), OF_PLAIN)
-def test_each_mistake_is_rejected_by_counts_and_named(name, rule, row):
-    with pytest.raises(ConformanceError, match="it matches") as caught:
-        check_by_sampling(as_sampler(batched(row)), rule, samples=2500, smallest=0.1)
-    assert name in str(caught.value).split("it matches ")[1]
-    assert "false-alarm level 1e-06" in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("name", "rule", "row"), [item for item in OF_PLAIN if item[0] not in COUNTS]
-)
-def test_each_mistake_of_the_tokens_is_named_though_no_count_is_told(name, rule, row):
-    with pytest.raises(ConformanceError, match="it matches") as caught:
-        check_by_enumeration(batched(row, told=False), rule)
-    assert name in str(caught.value).split("it matches ")[1]
-
-
-@pytest.mark.parametrize(
-    ("rule", "expected", "words"),
-    [
-        (Mixture(0.5), PLAIN, r": it matches mixture w = 0\.[45]"),
-        (Cactus(0.3), LOSSY, r": it matches Cactus, delta = 0\.[23]"),
-        (
-            (Mixture(0.5), PLAIN),
-            PLAIN,
-            "the first token of row 0 is wrong by itself: it matches mix",
-        ),
-    ],
-)
-def test_a_mistake_at_one_position_is_named_with_its_parameter(rule, expected, words):
-    def verifier(tokens, *rest):
-        rows = zip(tokens, *rest, strict=True)
-        return zip(*(block(*row) for row in rows), strict=True)
-
-    def block(x, p, q, u, v):
-        rules = rule[: len(x)] if isinstance(rule, tuple) else [rule] * len(x)
-        return verify(rules, x, draft=p, target=q, accept_uniforms=u, recover_uniform=v)
-
-    with pytest.raises(ConformanceError, match=words):
-        check_by_enumeration(verifier, expected)
-    with pytest.raises(ConformanceError, match=words):
-        check_by_sampling(as_sampler(verifier), expected, samples=5000, smallest=0.1)
-
-
-def test_a_law_that_nothing_explains_is_not_given_a_name():
-    def odd(tokens, draft, target, accept, recover):
-        return [[2] if len(row) else [argmax(q[0])] for row, q in zip(tokens, target)], None  # noqa: B905
-
-    with pytest.raises(ConformanceError, match=r"nothing|wrong by itself"):
-        check_by_enumeration(odd, PLAIN)
-
-
-def test_rows_that_read_the_uniforms_of_another_row_are_found():
-    right = specification_verifier(PLAIN)
-
-    def first_for_all(tokens, draft, target, accept, recover):
-        return right(tokens, draft, target, accept, [recover[0]] * len(tokens))
-
-    with pytest.raises(
-        ConformanceError, match="it reads the distributions or uniforms of other rows"
-    ):
-        check_by_enumeration(first_for_all, PLAIN)
-
-
-def test_rows_that_share_their_random_numbers_are_found_by_counts():
-    right = specification_verifier(PLAIN)
-
-    def one_stream(tokens, draft, target, seed):
-        u, v = np.random.default_rng(seed).random((2, 4))
-        accept = [u[: len(row)] for row in tokens]
-        return right(tokens, draft, target, accept, [v[0]] * len(tokens))
-
-    with pytest.raises(ConformanceError, match="rows of one call share their random numbers"):
-        check_by_sampling(one_stream, PLAIN, samples=5000, smallest=0.1)
-
-
-def test_rows_offset_by_a_row_without_drafts_are_found():
-    right = specification_verifier(PLAIN)
-
-    def packed(tokens, draft, target, accept, recover):
-        """The k-th row of all laws that are drafted from, as if every row had as many."""
-        flat = np.concatenate([*target])
-        longest = max(len(row) for row in tokens) + 1
-        shifted = [
-            flat[min(i * longest, len(flat) - len(q)) :][: len(q)] for i, q in enumerate(target)
-        ]
-        return right(tokens, draft, shifted, accept, recover)
-
-    with pytest.raises(ConformanceError, match="other rows"):
-        check_by_enumeration(packed, PLAIN)
-    with pytest.raises(ConformanceError):
-        check_edges(packed, PLAIN)
-
-
-def test_a_verifier_with_random_numbers_of_its_own_is_sent_to_the_other_check():
-    rng = np.random.default_rng(0)
-    sampler = as_sampler(specification_verifier(PLAIN))
-
-    def own(tokens, draft, target, accept, recover):
-        return sampler(tokens, draft, target, int(rng.integers(1000)))
-
-    with pytest.raises(ConformanceError, match="check it by check_by_sampling"):
-        check_by_enumeration(own, PLAIN)
-
-
-@pytest.mark.parametrize(
-    ("returned", "words"),
-    [
-        ([[0], [1]], r"returns \(emitted, accepted\)"),
-        (([[0]], None), "2 rows went in; 1 rows of tokens and none accepted counts came out"),
-        (([[0], [1]], [0]), "1 accepted counts came out"),
-        (([[0, -1, 1], [1]], None), r"row 0 has tokens after its padding of -1"),
-        (([[0], [7]], None), "row 1 emits 7, outside a vocabulary of 2"),
-        (([[0], [-2]], None), "row 1 emits -2, outside"),
-    ],
-)
-def test_what_is_no_batch_of_blocks_is_said_so(returned, words):
-    with pytest.raises(ConformanceError, match=words):
-        outcomes(returned, rows=2, vocabulary=2)
-
-
-def test_an_empty_row_is_a_block_without_a_token_and_is_rejected():
-    right = specification_verifier(PLAIN)
-
-    def silent(tokens, *rest):
-        emitted, accepted = right(tokens, *rest)
-        return [row if len(x) else [] for row, x in zip(emitted, tokens, strict=True)], accepted
-
-    for check in (check_by_enumeration, check_edges):
-        with pytest.raises(ConformanceError, match=r"\[\]"):
-            check(silent, PLAIN)
 
 
 def test_an_outcome_that_cannot_occur_is_not_excused_by_the_tolerance():
@@ -536,15 +201,6 @@ def test_a_hundred_honest_runs_raise_no_alarm():
     laws = {"draft": [[[0.5, 0.5]], []], "target": [[[0.25, 0.75], [0.5, 0.5]], [[0.5, 0.5]]]}
     for seed in range(100):
         check_by_sampling(sampler, PLAIN, **laws, samples=300, seed=seed, smallest=0.2)
-
-
-@pytest.mark.parametrize("rule", RULES, ids=repr)
-def test_the_product_over_positions_is_the_replay_of_all_drafts_and_decisions(rule):
-    laws = np.array([[0.5, 0.25, 0.25], [0.2, 0.5, 0.3], [0.1, 0.3, 0.6]])
-    block = Block.of(rule, draft=laws[[0, 2]], target=laws[[1, 0, 2]])
-    product, replay = block.distribution(), replayed(block)
-    assert set(product) == set(replay)
-    assert product == pytest.approx(replay, abs=1e-15)  # sums of a few products
 
 
 def test_samples_needed_are_enough_and_not_many_more_than_enough():

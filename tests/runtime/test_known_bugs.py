@@ -5,8 +5,8 @@ Where another test shows it, the table names that one; the rest are below.
 | reported as | fault | ruled out by |
 |---|---|---|
 | vllm #45060, #21876 | an all-NaN row emits a padding id | test_decoder `non_finite`; below |
-| vllm #41834 | a refused token, or token 0, is drawn from an empty residual | test_by_distribution \
-`equal_laws`, `empty_by_rounding`; below |
+| vllm #41834 | a refused token, or token 0, is drawn from an empty residual | \
+test_by_distribution `equal_laws`, `empty_by_rounding`; below |
 | vllm #40149 | the draft's law is lost, acceptance is low | test_decoder `counted_acceptance` |
 | vllm #14645, #11123 | tokens leak between requests of a batch | test_batch; test_fuzz |
 | vllm #6038 | seeds ignored, unseeded requests alike | test_batch |

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
-os.environ["HF_HUB_OFFLINE"] = "1"  # no test reaches for a network; read when transformers loads
-
 from functools import partial
 
 import numpy as np
@@ -14,124 +10,29 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import (
-    DynamicCache,
     GenerationConfig,
     LogitsProcessor,
-    StoppingCriteria,
     TextStreamer,
     TopKLogitsWarper,
-    WatermarkingConfig,
     set_seed,
 )
-from transformers.generation.streamers import BaseStreamer
 
-from cactus_runtime import Decoder, PromptLookup, Request, SamplingParams, decode, load_pair
+from cactus_runtime import Decoder, Request, SamplingParams, decode
 from cactus_runtime.integrations.transformers_generate import CactusOutput, cactus_generate
 from cactus_theory import Cactus, SpeculativeSampling, output_distribution
 from cactus_theory.testing._gtest import follows, power
-from tests.runtime.conftest import make_random_model
-
-EOS, PAD = 6, 0
-PAIR = make_random_model(0, layers=2), make_random_model(1)
-TINY = load_pair("tiny")
-TINY.tokenizer.padding_side = "left"
-
-
-def generate(model, ids, **options):
-    """Ours; a row of padding is told by the mask alone."""
-    ids = torch.tensor(ids)
-    options = {"attention_mask": torch.ones_like(ids), "pad_token_id": PAD, **options}
-    options.setdefault("custom_generate", cactus_generate)
-    return model.generate(ids, **options)
-
-
-def native(model, ids, **options):
-    return generate(model, ids, custom_generate=None, **options)
-
-
-def left_padded(rows):
-    width = max(map(len, rows))
-    ids = [[PAD] * (width - len(row)) + list(row) for row in rows]
-    mask = [[0] * (width - len(row)) + [1] * len(row) for row in rows]
-    return {"ids": ids, "attention_mask": torch.tensor(mask)}
-
-
-# Greedy: token for token what generate itself returns -------------------------------------------
-
-rows = st.lists(st.lists(st.integers(0, 6), min_size=1, max_size=6), min_size=1, max_size=3)
-GREEDY_OPTIONS = {
-    "bare": {},
-    "repetition penalty": {"repetition_penalty": 1.8},
-    "n-grams": {"no_repeat_ngram_size": 2},
-    "bad words": {"bad_words_ids": [[2], [4, 5]]},
-    "bias": {"sequence_bias": [[[0], 1.5], [[3], -2.0], [[1, 5], 3.0]]},
-    "least new": {"min_new_tokens": 5},
-    "least length": {"min_length": 9},
-    "forced end": {"forced_eos_token_id": EOS},
-    "decay": {"exponential_decay_length_penalty": (2, 1.4)},
-    "suppressed": {"suppress_tokens": [1, 3], "begin_suppress_tokens": [2]},
-    "prompt's tokens": {"encoder_repetition_penalty": 4.0},
-    "prompt's n-grams": {"encoder_no_repeat_ngram_size": 1},
-    "by row": {"prefix_allowed_tokens_fn": lambda row, ids: [row % 4, row % 4 + 2, 5, EOS]},
-    "watermark": {"watermarking_config": WatermarkingConfig(bias=2.5)},
-    "normalised": {"renormalize_logits": True, "remove_invalid_values": True},
-    "several": {"repetition_penalty": 1.3, "no_repeat_ngram_size": 3, "min_new_tokens": 3},
-    "ends": {"eos_token_id": [2, EOS]},
-    "no end": {"eos_token_id": None},
-}
-
-
-@pytest.mark.parametrize("name", GREEDY_OPTIONS)
-@settings(max_examples=settings.default.max_examples // 10)
-@given(rows, st.integers(0, 5))
-def test_greedy_rows_are_those_of_generate_itself(name, prompts, num_draft_tokens):
-    options = {
-        **left_padded(prompts),
-        "do_sample": False,
-        "max_new_tokens": 10,
-        "eos_token_id": EOS,
-        **GREEDY_OPTIONS[name],
-    }
-    found = generate(
-        PAIR[0],
-        **options,
-        draft_model=PAIR[1],
-        rule=Cactus(1.0),
-        num_draft_tokens=num_draft_tokens,
-    )
-    assert found.tolist() == native(PAIR[0], **options).tolist()
-
-
-@pytest.mark.parametrize("name", sorted({*GREEDY_OPTIONS} - {"bare", "normalised"}))
-def test_each_of_these_options_changes_something(name):
-    prompts = [[1, 2, 3], [5, 1], *([i] for i in range(6))]
-    options = {**left_padded(prompts), "do_sample": False, "max_new_tokens": 6}
-    bare = generate(PAIR[0], **options, eos_token_id=EOS)
-    changed = generate(PAIR[0], **options, **{"eos_token_id": EOS, **GREEDY_OPTIONS[name]})
-    assert bare.tolist() != changed.tolist()
-
-
-@pytest.mark.parametrize("draft", ["none", "lookup", "pair"])
-def test_greedy_text_of_the_tiny_pair_is_that_of_generate_itself(draft):
-    batch = TINY.tokenizer(["dog: a dog is a dog", "kindness:"], return_tensors="pt", padding=True)
-    options = {**batch, "do_sample": False, "max_new_tokens": 24}
-    drafts = {"none": None, "lookup": PromptLookup(), "pair": TINY.draft}
-    found = TINY.target.generate(
-        **options, custom_generate=cactus_generate, draft_model=drafts[draft]
-    )
-    assert found.tolist() == TINY.target.generate(**options).tolist()
-
-
-@pytest.mark.smollm2
-def test_greedy_text_of_smollm2_is_that_of_generate_itself():
-    smollm2 = load_pair("smollm2")
-    batch = smollm2.tokenizer(["The three primary colours are"], return_tensors="pt")
-    options = {**batch, "do_sample": False, "max_new_tokens": 8}
-    found = smollm2.target.generate(
-        **options, custom_generate=cactus_generate, draft_model=smollm2.draft
-    )
-    assert found.tolist() == smollm2.target.generate(**options).tolist()
-
+from tests.runtime.integrations.generating import (
+    EOS,
+    PAD,
+    PAIR,
+    TINY,
+    Recorder,
+    Sum,
+    generate,
+    left_padded,
+    native,
+)
+from tests.runtime.integrations.test_transformers_greedy import rows
 
 # Sampling: token for token what our decoder returns ---------------------------------------------
 
@@ -347,17 +248,6 @@ def test_stop_strings_end_a_text_where_generate_itself_ends_it(num_draft_tokens)
     assert ends >= 8
 
 
-class Sum(StoppingCriteria):
-    """Ends where the ids, padding included, sum to a multiple of five."""
-
-    def __init__(self):
-        self.seen = []
-
-    def __call__(self, input_ids, scores, **kwargs):
-        self.seen.append(input_ids.tolist())
-        return input_ids.sum(1) % 5 == 0
-
-
 @pytest.mark.parametrize("num_draft_tokens", [0, 1, 3, 6])
 def test_a_stopping_criterion_is_asked_after_every_token_with_all_ids(num_draft_tokens):
     options = {
@@ -391,20 +281,6 @@ def test_max_time_and_max_length_hold():
     assert len(slow.results[0].tokens) == 1
     short = sampled([[1, 2], [3]], max_new_tokens=None, max_length=7, eos_token_id=None)
     assert short.sequences.shape == (2, 7)
-
-
-# Streaming ---------------------------------------------------------------------------------------
-
-
-class Recorder(BaseStreamer):
-    def __init__(self):
-        self.events = []
-
-    def put(self, value):
-        self.events.append(value.tolist())
-
-    def end(self):
-        self.events.append("end")
 
 
 def test_a_streamer_gets_the_prompt_then_each_token_then_the_end():
@@ -452,80 +328,6 @@ def test_a_streamer_is_ended_when_decoding_fails():
             max_new_tokens=3,
         )
     assert recorder.events == [[[1, 2]], "end"]
-
-
-# What cannot be served ---------------------------------------------------------------------------
-
-RIGHT = torch.tensor([[1, 1, 0], [1, 1, 1]])
-FULL = DynamicCache()
-REFUSED = {
-    "beams": ({"num_beams": 2}, "num_beams=2 cannot be served: beams are not sampled"),
-    "an assistant": ({"assistant_model": PAIR[1]}, "assistant_model does not reach .* draft_model"),
-    "a loose streamer": ({"streamer": Recorder()}, "streamer does not reach .* bind it"),
-    "step": ({"synced_gpus": True}, "synced_gpus does not reach"),
-    "no cache": ({"use_cache": False}, "use_cache=False cannot be served"),
-    "contrast": ({"penalty_alpha": 0.6, "top_k": 4}, "penalty_alpha=0.6 .* another method"),
-    "guidance": ({"guidance_scale": 1.5}, "guidance_scale=1.5 cannot be served"),
-    "lookup": ({"prompt_lookup_num_tokens": 3}, r"draft_model=PromptLookup\(\)"),
-    "scores": (
-        {"output_scores": True, "return_dict_in_generate": True},
-        "output_scores=True cannot be served: a result's trace",
-    ),
-    "a cache": ({"cache": FULL}, "cache cannot be served: the decoder keeps"),
-    "padding on the right": ({"attention_mask": RIGHT}, "attention_mask must hide padding on the"),
-    "positions": (
-        {"position_ids": torch.tensor([[1, 2, 3], [0, 1, 2]])},
-        r"position_ids must count from 0 in each row, got \[\[1, 2, 3\]",
-    ),
-    "stop strings": ({"stop_strings": "a"}, "stop_strings='a' need a tokenizer"),
-    "a streamer of two": (
-        {"custom_generate": partial(cactus_generate, streamer=Recorder())},
-        "streamer must be None for more than one row, got 2 rows",
-    ),
-    "no padding": (
-        {"stopping_criteria": [Sum()], "pad_token_id": None},
-        "pad_token_id must be given where rows may end at different lengths, got None",
-    ),
-    "no number": ({"num_draft_tokens": -1}, "num_draft_tokens must be an integer >= 0, got -1"),
-    "typing error": ({"num_draft_token": 3}, "num_draft_token"),
-    "too long": ({"max_new_tokens": 500}, "must fit the target's context of 128 tokens"),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_served_is_named(name):
-    options, words = REFUSED[name]
-    options = {"max_new_tokens": 4, "draft_model": PAIR[1], **options}
-    with pytest.raises(ValueError, match=words):
-        generate(PAIR[0], [[1, 2, 3], [4, 5, 6]], **options)
-
-
-@pytest.mark.parametrize("name", sorted(REFUSED))
-def test_a_streamer_is_ended_by_whatever_is_refused(name):
-    """Where a reader in another thread waited for ever."""
-    options, _ = REFUSED[name]
-    recorder = Recorder()
-    bound = {"custom_generate": partial(cactus_generate, streamer=recorder)}
-    if name == "a loose streamer":
-        bound = {"streamer": recorder}
-    options = {"max_new_tokens": 4, "draft_model": PAIR[1], **options, **bound}
-    with pytest.raises(ValueError, match=r"\w"):
-        generate(PAIR[0], [[1, 2, 3], [4, 5, 6]], **options)
-    # what `generate` itself refuses never reaches us, nor its streamer
-    assert recorder.events.count("end") == (name != "typing error")
-
-
-def test_a_processor_with_a_state_is_refused():
-    from transformers.generation import UnbatchedClassifierFreeGuidanceLogitsProcessor
-
-    guide = UnbatchedClassifierFreeGuidanceLogitsProcessor(1.5, PAIR[0])
-    with pytest.raises(ValueError, match=r"UnbatchedClassifier.* carries a state"):
-        generate(PAIR[0], [[1]], logits_processor=[guide], max_new_tokens=2)
-
-
-def test_an_unknown_input_of_a_model_is_refused():
-    with pytest.raises(TypeError, match="cactus_generate takes no inputs_embeds, got Tensor"):
-        generate(PAIR[0], [[1, 2]], inputs_embeds=torch.zeros(1, 2, 16), max_new_tokens=2)
 
 
 def test_a_configuration_object_is_obeyed():

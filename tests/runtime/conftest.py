@@ -6,36 +6,21 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # no test reaches for a network; read when t
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+
+from tests.tiny_models import tiny_llama
 
 torch.set_num_threads(1)
-
-
-def make_random_model(seed: int, *, layers: int = 1, vocabulary: int = 7) -> LlamaForCausalLM:
-    torch.manual_seed(seed)
-    config = LlamaConfig(
-        vocab_size=vocabulary,
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=layers,
-        num_attention_heads=2,
-        max_position_embeddings=128,
-        initializer_range=0.5,
-        bos_token_id=None,
-        eos_token_id=None,
-    )
-    return LlamaForCausalLM(config).eval().requires_grad_(False)
 
 
 @pytest.fixture(scope="session")
 def random_model():
     """The maker itself: seed, layers, vocabulary -> a small random Llama."""
-    return make_random_model
+    return tiny_llama
 
 
 @pytest.fixture(scope="session")
 def random_pair():
-    return make_random_model(0, layers=2), make_random_model(1)
+    return tiny_llama(0, layers=2), tiny_llama(1)
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import random
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, LogitsProcessor
+from transformers import LogitsProcessor
 
 from cactus_runtime import Decoder, PromptLookup, Proposal, Request, SamplingParams
 from cactus_runtime.streams import draw_tokens
@@ -26,6 +26,7 @@ from cactus_theory import (
     TopKAcceptance,
     TypicalAcceptance,
 )
+from tests.tiny_models import tiny_llama
 
 CASES = int(os.environ.get("CACTUS_FUZZ_CASES", "2000"))
 CHUNKS = 8
@@ -36,19 +37,10 @@ CLOSE = 1e-9
 
 @functools.cache
 def model(seed, vocabulary):
-    torch.manual_seed(seed)
-    config = LlamaConfig(
-        vocab_size=vocabulary,
-        hidden_size=8,
-        intermediate_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=1,
-        max_position_embeddings=64,
-        initializer_range=0.7,
-        bos_token_id=None,
-        eos_token_id=None,
+    sizes = dict.fromkeys(("hidden_size", "intermediate_size"), 8) | {"num_attention_heads": 1}
+    return tiny_llama(
+        seed, vocabulary=vocabulary, initializer_range=0.7, dtype=torch.float64, **sizes
     )
-    return LlamaForCausalLM(config).double().eval().requires_grad_(False)
 
 
 class Letters:

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from transformers import MistralConfig, MistralForCausalLM
 
 from cactus_runtime import (
     Decoder,
@@ -15,6 +14,7 @@ from cactus_theory import (
     SpeculativeSampling,
 )
 from tests.runtime.greedy import GREEDY, RULES, greedy_reference, stream
+from tests.tiny_models import tiny_model
 
 
 @pytest.mark.parametrize("rule", RULES, ids=str)
@@ -91,21 +91,10 @@ def test_greedy_with_prompt_lookup_equals_the_target_s_own_greedy(tiny, max_ngra
 @pytest.mark.parametrize("num_draft_tokens", [1, 4])
 def test_a_sliding_window_is_rewound_too(num_draft_tokens):
     def mistral(seed, layers):
-        torch.manual_seed(seed)
-        config = MistralConfig(
-            vocab_size=11,
-            hidden_size=16,
-            intermediate_size=32,
-            num_hidden_layers=layers,
-            num_attention_heads=2,
-            num_key_value_heads=2,
-            sliding_window=8,
-            max_position_embeddings=128,
-            initializer_range=0.5,
-            bos_token_id=None,
-            eos_token_id=None,
+        sizes = {"vocab_size": 11, "num_hidden_layers": layers, "num_key_value_heads": 2}
+        return tiny_model(
+            "MistralForCausalLM", seed, sliding_window=8, initializer_range=0.5, **sizes
         )
-        return MistralForCausalLM(config).eval().requires_grad_(False)
 
     target = mistral(0, 2)
     ids = [1, 2, 3]

@@ -41,6 +41,7 @@ from transformers import LogitsProcessor
 from cactus_runtime import Decoder, NonFiniteLogitsError, Request, SamplingParams
 from cactus_theory import Cactus, CactusExact, Lenience, SpeculativeSampling
 from tests.runtime.prefix_model import PrefixModel, alike
+from tests.tiny_models import tiny_model
 
 V = 7
 TARGET, DRAFT = alike(V)
@@ -213,15 +214,9 @@ def test_a_bias_beyond_float32_is_refused():
 
 
 def test_models_that_are_not_causal_are_refused():
-    from transformers import BertConfig, BertForMaskedLM, LlamaConfig, LlamaModel
-
-    small = {"vocab_size": 9, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
-    for model in (
-        BertForMaskedLM(BertConfig(**small, intermediate_size=8)),
-        LlamaModel(LlamaConfig(**small, intermediate_size=8)),
-    ):
+    for kind in ("BertForMaskedLM", "LlamaModel"):
         with pytest.raises(ValueError, match="target must be a causal language model"):
-            Decoder(model.eval())
+            Decoder(tiny_model(kind, pad_token_id=0))
 
 
 def test_memory_follows_the_tokens_that_can_be_drafted_not_those_asked_for(tiny):

@@ -10,10 +10,10 @@ from transformers.generation.streamers import BaseStreamer
 
 from cactus_runtime import load_pair
 from cactus_runtime.integrations.transformers_generate import cactus_generate
-from tests.runtime.conftest import make_random_model
+from tests.tiny_models import tiny_llama
 
 EOS, PAD = 6, 0
-PAIR = make_random_model(0, layers=2), make_random_model(1)
+PAIR = tiny_llama(0, layers=2), tiny_llama(1)
 TINY = load_pair("tiny")
 TINY.tokenizer.padding_side = "left"
 

@@ -7,7 +7,7 @@ import torch
 
 from cactus_runtime import Decoder, Request, SamplingParams
 from cactus_runtime.integrations.transformers_generate import cactus_generate
-from tests.runtime.conftest import make_random_model
+from tests.tiny_models import tiny_llama
 
 peft = pytest.importorskip("peft")
 pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
@@ -37,41 +37,41 @@ def prompted(model):
 
 
 def test_generate_with_lora_gives_what_generate_gives():
-    adapted = lora(make_random_model(0, layers=2))
+    adapted = lora(tiny_llama(0, layers=2))
     wanted = adapted.generate(IDS, **OPTIONS)
-    plain = make_random_model(0, layers=2).generate(IDS, **OPTIONS)
+    plain = tiny_llama(0, layers=2).generate(IDS, **OPTIONS)
     assert wanted.tolist() != plain.tolist()
     for k in (0, 3):
         found = adapted.generate(
             IDS,
             **OPTIONS,
             custom_generate=cactus_generate,
-            draft_model=make_random_model(1),
+            draft_model=tiny_llama(1),
             num_draft_tokens=k,
         )
         assert found.tolist() == wanted.tolist()
 
 
 def test_a_decoder_takes_a_model_with_lora_and_follows_its_switches():
-    adapted = lora(make_random_model(0, layers=2))
+    adapted = lora(tiny_llama(0, layers=2))
     wanted = adapted.generate(IDS, **OPTIONS)[0, 3:].tolist()
-    decoder = Decoder(adapted, draft=make_random_model(1))
+    decoder = Decoder(adapted, draft=tiny_llama(1))
     assert list(decoder.stream(GREEDY).finish().tokens) == wanted
     with adapted.disable_adapter():
-        plain = make_random_model(0, layers=2).generate(IDS, **OPTIONS)[0, 3:].tolist()
+        plain = tiny_llama(0, layers=2).generate(IDS, **OPTIONS)[0, 3:].tolist()
         assert list(decoder.stream(GREEDY).finish().tokens) == plain
     assert list(decoder.stream(GREEDY).finish().tokens) == wanted
 
 
 @pytest.mark.parametrize("role", ["target", "draft"])
 def test_a_decoder_refuses_a_learned_prompt_and_says_what_to_use(role):
-    models = {"target": make_random_model(0), "draft": None, role: prompted(make_random_model(0))}
+    models = {"target": tiny_llama(0), "draft": None, role: prompted(tiny_llama(0))}
     with pytest.raises(TypeError, match=f"{role} must compute .* learned prompt .*such as LoRA"):
         Decoder(models["target"], draft=models["draft"])
 
 
 def test_generate_refuses_a_learned_prompt_and_still_serves_the_model_after():
-    model = make_random_model(0)
+    model = tiny_llama(0)
     adapted = prompted(model)
     with pytest.raises(ValueError, match="prepare_inputs_for_generation was replaced by a Peft"):
         adapted.generate(input_ids=IDS, **OPTIONS, custom_generate=cactus_generate)

@@ -14,7 +14,6 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.generation import utils
 
 from cactus_theory import Cactus, Mixture, SpeculativeSampling
@@ -30,6 +29,7 @@ from cactus_theory.testing import (
     specification_verifier,
     tempered,
 )
+from tests.tiny_models import tiny_llama
 
 PLAIN = SpeculativeSampling()
 P = np.array([0.50, 0.26, 0.15, 0.06, 0.03])
@@ -189,25 +189,9 @@ def test_an_empty_residual_crashes_unless_an_ensemble_weight_is_set(weight):
 # Assisted generation, on two random models of seven tokens.
 
 
-def random_model(seed):
-    torch.manual_seed(seed)
-    config = LlamaConfig(
-        vocab_size=7,
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        max_position_embeddings=64,
-        initializer_range=0.3,
-        bos_token_id=None,
-        eos_token_id=None,
-    )
-    return LlamaForCausalLM(config).eval().requires_grad_(False)
-
-
 @pytest.fixture(scope="module")
 def models():
-    target, draft = random_model(0), random_model(1)
+    target, draft = (tiny_llama(seed, initializer_range=0.3) for seed in (0, 1))
     draft.generation_config.num_assistant_tokens = 1
     draft.generation_config.num_assistant_tokens_schedule = "constant"
     draft.generation_config.assistant_confidence_threshold = 0.0

@@ -5,30 +5,28 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
-from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
+from transformers import DynamicCache
 
 from cactus_runtime.models import int4 as quantisation
 from cactus_runtime.models.int4 import Int4Linear, quantise, quantised_copy
+from tests.tiny_models import tiny_model
 
 # A bfloat16 keeps 8 significant bits: one rounding errs by 2^-9 of the value.
 BFLOAT16 = 2**-9
 
 
 def tiny_llama(*, vocab_size: int = 96, tied: bool = True, hidden_size: int = 64):
-    torch.manual_seed(0)
-    config = LlamaConfig(
+    return tiny_model(
         vocab_size=vocab_size,
         hidden_size=hidden_size,
         intermediate_size=2 * hidden_size,
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
-        max_position_embeddings=64,
         initializer_range=0.2,
         tie_word_embeddings=tied,
         attention_bias=True,
-    )
-    return LlamaForCausalLM(config).eval()
+    ).requires_grad_()
 
 
 def dequantised(weight, group_size):

@@ -11,11 +11,11 @@ import random
 
 import pytest
 import torch
-import transformers
 
 from cactus_runtime import Decoder, Request
 from cactus_runtime.models.kv_cache import Context
 from cactus_runtime.models.supported import check_ragged
+from tests.tiny_models import tiny_model
 
 CLOSE = 2e-5
 VOCABULARY, LIMIT = 11, 64
@@ -91,29 +91,17 @@ ONE_ROW = {
 }
 COMMON = {
     "vocab_size": VOCABULARY,
-    "hidden_size": 16,
     "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 32,
     "max_position_embeddings": LIMIT,
     "pad_token_id": 0,
-    "bos_token_id": None,
-    "eos_token_id": None,
 }
 
 
 @functools.cache
 def model(name):
     kind, options, *_ = {**RAGGED, **ONE_ROW}[name]
-    made = getattr(transformers, kind)
-    config = made.config_class(**{**COMMON, **options})
-    config._attn_implementation = "eager" if name.endswith("eager") else "sdpa"
-    torch.manual_seed(0)
-    built = made(config).eval().requires_grad_(False)
-    for weight in built.parameters():
-        if weight.ndim > 1:
-            torch.nn.init.normal_(weight, std=0.4)
-    return built
+    attention = "eager" if name.endswith("eager") else "sdpa"
+    return tiny_model(kind, std=0.4, attention=attention, **{**COMMON, **options})
 
 
 class Walk:
@@ -259,9 +247,7 @@ def test_the_cache_is_allocated_once_and_never_grows():
 
 
 def test_frequencies_that_follow_the_longest_row_are_refused_beyond_their_change():
-    config = transformers.Phi3Config(**{**COMMON, **LONG})
-    phi = transformers.Phi3ForCausalLM(config).eval().requires_grad_(False)
-    decoder = Decoder(phi)
+    decoder = Decoder(tiny_model("Phi3ForCausalLM", **COMMON, **LONG))
     few, many = Request([3], max_new_tokens=2), Request([3], max_new_tokens=40)
     assert len(decoder.batch([few, few]).finish()) == 2
     with pytest.raises(ValueError, match=r"Phi3ForCausalLM .* beyond 16 tokens.*batch_size=1"):

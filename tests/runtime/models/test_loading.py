@@ -13,14 +13,13 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from transformers import (
     LlamaForCausalLM,
-    MambaConfig,
-    MambaForCausalLM,
     PreTrainedTokenizerFast,
 )
 
 from cactus_runtime import Decoder, ModelNotFoundError, Request, load_pair
 from cactus_runtime.models.loading import eos_token_ids
 from cactus_theory import Cactus
+from tests.tiny_models import tiny_model
 
 
 def save(folder, model, words):
@@ -83,9 +82,8 @@ def test_a_model_in_training_mode_is_refused(random_model):
 
 
 def test_a_model_with_a_recurrent_state_is_refused():
-    config = MambaConfig(vocab_size=7, hidden_size=8, num_hidden_layers=1, state_size=4)
     with pytest.raises(ValueError, match="target must be a model whose cache can be rewound"):
-        Decoder(MambaForCausalLM(config).eval())
+        Decoder(tiny_model("MambaForCausalLM", state_size=4))
 
 
 def test_a_checkpoint_that_lacks_weights_is_refused_by_name(tmp_path, random_model):

@@ -7,24 +7,13 @@ switch that is overlooked it moves by tenths.
 
 import pytest
 import torch
-import transformers
-from transformers import MistralConfig, MistralForCausalLM
 
 from cactus_runtime import Decoder, PromptLookup, Request, SamplingParams
 from cactus_runtime.models.positions import context_length, switches
+from tests.tiny_models import tiny_model
 
 SWITCH = 16
-SMALL = {
-    "vocab_size": 11,
-    "hidden_size": 16,
-    "intermediate_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "max_position_embeddings": 64,
-    "pad_token_id": 0,
-    "bos_token_id": None,
-    "eos_token_id": None,
-}
+SMALL = {"vocab_size": 11, "num_hidden_layers": 2, "pad_token_id": 0}
 
 
 def longrope(seed=0, *, switch=SWITCH, kind="Phi3ForCausalLM"):
@@ -35,17 +24,19 @@ def longrope(seed=0, *, switch=SWITCH, kind="Phi3ForCausalLM"):
         "long_factor": [3.0] * 4,
         "original_max_position_embeddings": switch,
     }
-    made = getattr(transformers, kind)
     options = {"original_max_position_embeddings": switch} if kind.startswith("Phi") else {}
     if kind == "PhimoeForCausalLM":
         rope |= {"short_mscale": 1.1, "long_mscale": 1.2}
         options |= {"num_local_experts": 2, "num_key_value_heads": 2}
-    torch.manual_seed(seed)
-    model = made(made.config_class(**SMALL, **options, rope_parameters=rope))
-    for weight in model.parameters():
-        if weight.ndim > 1:
-            torch.nn.init.normal_(weight, std=0.4)
-    return model.eval().requires_grad_(False)
+    return tiny_model(
+        kind,
+        seed,
+        std=0.4,
+        max_position_embeddings=64,
+        rope_parameters=rope,
+        **SMALL,
+        **options,
+    )
 
 
 def decode(target, draft, prompt, k, tokens=20):
@@ -110,10 +101,13 @@ def test_a_decoder_that_is_kept_begins_again_below_the_switch():
 
 
 def rope(**parameters):
-    sizes = {**SMALL, "max_position_embeddings": 16, "num_key_value_heads": 2}
-    torch.manual_seed(0)
-    model = MistralForCausalLM(MistralConfig(**sizes, rope_parameters=parameters))
-    return model.eval().requires_grad_(False)
+    return tiny_model(
+        "MistralForCausalLM",
+        max_position_embeddings=16,
+        num_key_value_heads=2,
+        rope_parameters=parameters,
+        **SMALL,
+    )
 
 
 @pytest.mark.parametrize(

@@ -5,34 +5,17 @@ Each of these was decoded without a word, or raised an error of transformers' af
 
 import pytest
 import torch
-import transformers
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from cactus_runtime import Decoder, Request
 from cactus_runtime.models import probe as probing
 from cactus_runtime.models.probe import probe, probe_ragged
 from tests.runtime.prefix_model import PrefixModel
-
-SMALL = {
-    "vocab_size": 11,
-    "hidden_size": 16,
-    "intermediate_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "pad_token_id": 0,
-    "bos_token_id": None,
-    "eos_token_id": None,
-}
+from tests.tiny_models import tiny_model
 
 
-def build(kind, config=None, *, std=0.4, dtype=torch.float32, **options):
-    made = getattr(transformers, kind)
-    torch.manual_seed(0)
-    model = made(config or made.config_class(**{**SMALL, **options}))
-    for weight in model.parameters():
-        if weight.ndim > 1 and std is not None:
-            torch.nn.init.normal_(weight, std=std)
-    return model.eval().requires_grad_(False).to(dtype)
+def build(kind, *, std=0.4, **options):
+    sizes = {"vocab_size": 11, "num_hidden_layers": 2, "pad_token_id": 0}
+    return tiny_model(kind, std=std, **{**sizes, **options})
 
 
 @pytest.mark.parametrize("role", ["target", "draft"])
@@ -182,4 +165,4 @@ def test_a_model_is_read_once_until_its_tensors_change(monkeypatch):
 
 
 def test_a_llama_of_the_same_sizes_is_fine():
-    probe(LlamaForCausalLM(LlamaConfig(**SMALL)).eval(), "target")
+    probe(build("LlamaForCausalLM", std=None), "target")

@@ -1,13 +1,12 @@
 """Whole blocks in one launch: on the CPU, as a function, or replayed from a tape as a graph is."""
 
 import contextlib
-from dataclasses import astuple
 
 import pytest
 import torch
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from transformers import LlamaConfig, LlamaForCausalLM, LogitsProcessor
+from transformers import LogitsProcessor
 
 from cactus_runtime import (
     AdaptiveDraft,
@@ -18,50 +17,27 @@ from cactus_runtime import (
     SamplingParams,
 )
 from cactus_runtime.loop import block_program
-from cactus_runtime.loop.block_program import BlockProgram
-from cactus_runtime.loop.drafting import ModelDrafts, NoDrafts
+from cactus_runtime.loop.drafting import ModelDrafts
 from cactus_runtime.loop.row import Row
 from cactus_runtime.models.cuda_graphs import HostReads
-from cactus_runtime.models.static_kv_cache import StaticContext
-from cactus_runtime.verification import device_functions, kernels, passes
 from cactus_theory import (
     Cactus,
     CactusExact,
-    CactusSafe,
     Clamp,
     JensenShannon,
     Lenience,
-    SpeculativeSampling,
+)
+from tests.runtime.loop.requests_alike import (
+    RULES,
+    SAMPLINGS,
+    batch_of,
+    decoded,
+    llama,
+    requests_alike,
+    told,
 )
 from tests.runtime.prefix_model import PrefixModel, alike
 from tests.runtime.tape import Tape, programs, taped, tensors
-
-RULES = [SpeculativeSampling(), Cactus(0.0), Cactus(0.3), CactusExact(0.1), CactusSafe(0.2)]
-SAMPLINGS = [
-    SamplingParams(),
-    SamplingParams(temperature=0),
-    SamplingParams(temperature=0.6),
-    SamplingParams(temperature=1.5, top_k=3),
-    SamplingParams(top_p=0.8),
-    SamplingParams(temperature=0.9, top_k=5, top_p=0.9, min_p=0.05),
-]
-
-
-def told(result):
-    """All that a decode says but its seconds."""
-    return (
-        result.tokens,
-        result.origins,
-        result.finish_reason,
-        result.blocks,
-        [token.logprob for token in result.trace],
-        [astuple(verdict) for verdict in result.verdicts],
-    )
-
-
-def decoded(pair, requests, batch_size):
-    results = Decoder(pair[0], draft=pair[1]).batch(requests, batch_size=batch_size).finish()
-    return [told(result) for result in results], sum(r.seconds.fused > 0 for r in results)
 
 
 def requests_of(data, *, vocabulary=7, most=5):
@@ -105,23 +81,6 @@ def test_a_program_gives_what_host_and_models_by_turns_give(run, data):
         assert torch.tensor(one[5]) == pytest.approx(torch.tensor(other[5]), abs=1e-12)
 
 
-def llama(seed, vocabulary=7, *, layers=1):
-    torch.manual_seed(seed)
-    config = LlamaConfig(
-        vocab_size=vocabulary,
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=layers,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        max_position_embeddings=64,
-        initializer_range=0.5,
-        bos_token_id=None,
-        eos_token_id=None,
-    )
-    return LlamaForCausalLM(config).double().eval().requires_grad_(False)
-
-
 @pytest.mark.parametrize("width", [5, 7, 9])
 @settings(max_examples=settings.default.max_examples // 5)
 @given(data=st.data())
@@ -148,16 +107,6 @@ def assert_at_once_as_by_turns(pair, requests, batch_size, run):
         assert one[4] == pytest.approx(other[4], abs=1e-9)  # float64 sums in another order
         # draft laws are float32, and may be rounded to either side
         assert torch.tensor(one[5]) == pytest.approx(torch.tensor(other[5]), abs=1e-6)
-
-
-def batch_of(requests, *, pair=None, batch_size=2):
-    target, draft = pair or alike()
-    return Decoder(target, draft=draft).batch(requests, batch_size=batch_size)
-
-
-def requests_alike(count=3, **options):
-    options = {"rule": Cactus(0.2), "num_draft_tokens": 3, "max_new_tokens": 25} | options
-    return [Request([1, 2 + i], seed=i, **options) for i in range(count)]
 
 
 def test_a_block_is_one_launch_and_one_wait_of_the_host(monkeypatch):
@@ -349,113 +298,3 @@ def test_logits_that_are_not_finite_are_reported_by_model_row_and_position(role,
         row = batch._rows[-1]
         assert row.seconds.fused > 0  # a block at once had gone well before
     assert 2 < len(row.ids) <= 10
-
-
-def on_meta(model):
-    return None if model is None else model.to("meta")
-
-
-def program_of(draft, rule, sampling, k, *, rows=2):
-    """Programs of models without numbers: shapes only, and an error where one would be read."""
-    target = on_meta(llama(0))
-    contexts = {"rows": rows, "slots": 30}
-    drafter = NoDrafts(target.device)
-    if draft is not None:
-        with programs():
-            drafter = ModelDrafts(on_meta(draft), **contexts, vocabulary=7)
-    return BlockProgram(StaticContext(target, **contexts), drafter, rule, sampling, k)
-
-
-@pytest.mark.parametrize("rule", RULES, ids=str)
-@pytest.mark.parametrize("sampling", SAMPLINGS)
-@pytest.mark.parametrize(("draft", "k"), [(None, 0), (5, 1), (7, 3), (9, 3)])
-def test_nothing_in_a_program_is_decided_on_the_host(rule, sampling, draft, k):
-    program = program_of(draft and llama(1, draft), rule, sampling, k)
-    with HostReads() as reads:
-        packed, drafts, normaliser = program._compute()
-    assert reads.found == []
-    assert packed.shape == (2, 3 + 8 * k)  # accepted, last, k tokens, k + 1 logprobs, 6 k figures
-    assert drafts.tokens.shape == (2, k)
-    assert normaliser.shape == (2, k + 1)
-
-
-@pytest.mark.parametrize("rule", RULES, ids=str)
-@pytest.mark.parametrize("sampling", [SamplingParams(), SamplingParams(temperature=0.7)])
-def test_nor_in_one_with_the_kernels(sampling, rule, monkeypatch):
-    launches = []
-
-    class Kernel:
-        def __getitem__(self, grid):
-            return lambda *arguments, **options: launches.append(grid)
-
-    monkeypatch.setattr(kernels, "applies", lambda logits: True)
-    monkeypatch.setattr(passes, "_check", lambda logits, temperature: None)
-    for name in ("sum_chunk", "combine_chunks", "weigh_chunk", "search"):
-        monkeypatch.setattr(device_functions, name, Kernel())
-    program = program_of(llama(1), rule, sampling, 3)
-    with HostReads() as reads:
-        program._compute()
-    assert reads.found == []
-    assert launches == [(1, 4, 2), (4, 2), (1, 3, 2), (2,)]
-
-
-def judge_after(monkeypatch, step):
-    """Programs do something with the logits before they judge a block."""
-    sound = block_program.judge
-
-    def judge(*arguments, target_logits, **options):
-        step(target_logits)
-        return sound(*arguments, target_logits=target_logits, **options)
-
-    monkeypatch.setattr(block_program, "judge", judge)
-
-
-@pytest.mark.parametrize(
-    ("spoil", "unreadable"),
-    [
-        (lambda logits: logits[0, 0, 0].item(), True),
-        (lambda logits: bool(logits[0, 0, 0] > 0), True),
-        (lambda logits: logits.nonzero(), True),
-        (lambda logits: logits[logits > 0], True),
-        (lambda logits: logits.cpu(), True),
-        (torch.ops.aten.lift_fresh, False),  # by torch.tensor(..., device="cuda"), of its copy
-        (lambda logits: torch.ones(1).to(logits.device), False),
-    ],
-    ids=["item", "bool", "nonzero", "mask", "copy back", "constant", "copy"],
-)
-def test_a_decision_on_the_host_would_be_seen(spoil, unreadable, monkeypatch):
-    judge_after(monkeypatch, spoil)
-    program = program_of(llama(1), Cactus(0.1), SamplingParams(), 3)
-    with contextlib.ExitStack() as stack:
-        if unreadable:
-            stack.enter_context(pytest.raises((RuntimeError, NotImplementedError), match="meta"))
-        reads = stack.enter_context(HostReads())
-        program._compute()
-    assert unreadable or reads.found
-
-
-def test_a_mask_is_read_and_a_list_of_places_is_not():
-    values, places = torch.ones(3), torch.tensor([0, 2])
-    with HostReads() as reads:
-        values[places] = values[places] + 1
-        _ = values.index_select(0, places)
-    assert reads.found == []
-    mask = values > 1
-    with HostReads() as reads:
-        values[mask] = values[mask]
-    assert reads.found == ["aten.index.Tensor", "aten.index_put_.default"]
-
-
-def test_what_no_graph_can_hold_is_run_as_it_is(monkeypatch):
-    """One wait more, of the program's own; results are those of the host and models by turns."""
-    requests = requests_alike(3)
-    wanted, _ = decoded(alike(), requests, 2)
-    judge_after(monkeypatch, lambda logits: logits.sum().item())
-    with programs(), taped():
-        batch = batch_of(requests)
-        batch._block()
-        launched = Tape.launches
-        batch._block()
-        assert Tape.launches == launched
-        found = [told(result) for result in batch.finish()]
-    assert [one[:4] for one in found] == [other[:4] for other in wanted]

@@ -30,7 +30,6 @@ ONE_FLOOR = {"cactus_runtime.models", "cactus_runtime.pairs"}
 LONG = {
     "cactus_runtime/integrations/transformers_generate.py": "one function, and what it refuses",
     "cactus_runtime/pairs/tiny/train.py": "becomes a script of the repository",
-    "tests/runtime/interpreted_kernels.py": "run as one file, in a process of its own",
 }
 
 Graph = dict[str, set[str]]

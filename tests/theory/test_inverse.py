@@ -230,7 +230,7 @@ def test_the_emitted_law_moves_away_from_the_target_at_every_token_as_the_budget
         output_distribution(family(delta), draft=p, target=q) for delta in sorted(deltas)
     )
     over = p > q
-    # The law is right to some ulp of 1 (see test_laws).
+    # The law is right to some ulp of 1 (see test_emitted).
     slack = 64 * EPS
     assert (large[over] >= small[over] - slack).all()
     assert (large[~over] <= small[~over] + slack).all()

@@ -50,9 +50,9 @@ def module_name(path: Path) -> str:
 MODULES = {module_name(path): path for path in package_files()}
 # Names that a package loads when they are asked for, and where from: what its stub says.
 LAZY = {
-    f"{package}.{alias.name}": f"{package}.{node.module}"
-    for package in TESTS_OF
-    for stub in (ROOT / package).glob("__init__.pyi")
+    f"{module}.{alias.name}": f"{module}.{node.module}" if node.level else node.module
+    for module, path in MODULES.items()
+    for stub in (ROOT / path.parent).glob(f"{path.stem}.pyi")
     for node in ast.parse(stub.read_text(encoding="utf-8")).body
     if isinstance(node, ast.ImportFrom)
     for alias in node.names

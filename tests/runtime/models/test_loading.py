@@ -122,7 +122,7 @@ def test_weights_of_another_shape_or_of_no_format_are_a_sentence(tmp_path, rando
     weights = load_file(tmp_path / "model.safetensors")
     weights["lm_head.weight"] = torch.zeros(9, 16)
     save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(ModelNotFoundError, match=r"target='.*' has weights of other shapes"):
+    with pytest.raises(ModelNotFoundError, match=r"target='.*' has weights .*shapes"):
         Decoder(folder)
     pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n"
     (tmp_path / "model.safetensors").write_text(pointer)

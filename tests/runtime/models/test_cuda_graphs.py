@@ -53,7 +53,7 @@ def test_nothing_in_a_program_is_decided_on_the_host(rule, sampling, draft, k):
     with HostReads() as reads:
         packed, drafts, normaliser = program._compute()
     assert reads.found == []
-    assert packed.shape == (2, 3 + 9 * k)
+    assert packed.shape == (2, 3 + 8 * k)
     assert drafts.tokens.shape == (2, k)
     assert normaliser.shape == (2, k + 1)
 

@@ -31,9 +31,12 @@ def test_a_drafter_may_propose_nothing(random_pair):
         (Proposal(torch.tensor([1] * 9)), "at most 4 tokens"),
         (Proposal(torch.tensor([1.0])), "int64"),
         (Proposal(torch.tensor([1]), torch.ones(1, 6) / 6), r"shape \(1, 7\)"),
-        (Proposal(torch.tensor([1]), torch.ones(1, 7)), "must be laws, got sums"),
-        (Proposal(torch.tensor([1]), torch.full((1, 7), torch.nan)), "must be laws"),
-        (Proposal(torch.tensor([1]), torch.tensor([[2.0, -1, 0, 0, 0, 0, 0]])), "must be laws"),
+        (Proposal(torch.tensor([1]), torch.ones(1, 7)), "must be distributions, got sums"),
+        (Proposal(torch.tensor([1]), torch.full((1, 7), torch.nan)), "must be distributions"),
+        (
+            Proposal(torch.tensor([1]), torch.tensor([[2.0, -1, 0, 0, 0, 0, 0]])),
+            "must be distributions",
+        ),
         (Proposal(torch.tensor([1]), torch.eye(7)[:1]), "positive probability"),
     ],
 )

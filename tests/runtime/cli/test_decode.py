@@ -108,7 +108,7 @@ def damage(folder, how):
         ("a pickled pointer", "has a git-lfs pointer in place of pytorch_model.bin"),
         ("a tokenizer's pointer", "has a git-lfs pointer in place of tokenizer.json"),
         ("cut short", "has weights that cannot be read: Error while deserializing"),
-        ("other shapes", "has weights of other shapes than its config.json"),
+        ("other shapes", "has weights whose shapes differ from its config.json"),
         ("nan", "the target model gave non-finite logits"),
     ],
 )

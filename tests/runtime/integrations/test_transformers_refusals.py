@@ -41,7 +41,7 @@ REFUSED = {
     ),
     "no padding": (
         {"stopping_criteria": [Sum()], "pad_token_id": None},
-        "pad_token_id must be given where rows may end apart, got None",
+        "pad_token_id must be given where rows may end at different lengths, got None",
     ),
     "no number": ({"num_draft_tokens": -1}, "num_draft_tokens must be an integer >= 0, got -1"),
     "typing error": ({"num_draft_token": 3}, "num_draft_token"),

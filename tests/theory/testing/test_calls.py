@@ -18,8 +18,8 @@ from tests.theory.testing.block_samplers import PLAIN
     ("returned", "words"),
     [
         ([[0], [1]], r"returns \(emitted, accepted\)"),
-        (([[0]], None), "2 rows went in; 1 rows of tokens and none accepted numbers came out"),
-        (([[0], [1]], [0]), "1 accepted numbers came out"),
+        (([[0]], None), "2 rows went in; 1 rows of tokens and none accepted counts came out"),
+        (([[0], [1]], [0]), "1 accepted counts came out"),
         (([[0, -1, 1], [1]], None), r"row 0 has tokens after its padding of -1"),
         (([[0], [7]], None), "row 1 emits 7, outside a vocabulary of 2"),
         (([[0], [-2]], None), "row 1 emits -2, outside"),

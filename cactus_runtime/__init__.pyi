@@ -5,9 +5,9 @@ from .decoder import Decoder as Decoder
 from .decoder import Decoding as Decoding
 from .decoder import decode as decode
 from .draft_length import AdaptiveDraft as AdaptiveDraft
+from .loading import ModelNotFoundError as ModelNotFoundError
 from .loop.batch import BatchDecoding as BatchDecoding
 from .models.kv_cache import NonFiniteLogitsError as NonFiniteLogitsError
-from .models.loading import ModelNotFoundError as ModelNotFoundError
 from .pairs import Pair as Pair
 from .pairs import load_pair as load_pair
 from .proposal import Drafter as Drafter

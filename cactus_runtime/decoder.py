@@ -13,11 +13,11 @@ from jinja2 import TemplateError
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from cactus_runtime.draft_length import AdaptiveDraft
+from cactus_runtime.loading import check_together, eos_token_ids, resolve
 from cactus_runtime.loop.batch import BatchDecoding, DecodeState
 from cactus_runtime.loop.drafting import BatchDrafter, ModelDrafts, NoDrafts, RowDrafts
 from cactus_runtime.loop.row import Row
 from cactus_runtime.models.kv_cache import vocabulary_size
-from cactus_runtime.models.loading import check_together, eos_token_ids, resolve
 from cactus_runtime.models.positions import context_length
 from cactus_runtime.models.probe import probe, probe_ragged
 from cactus_runtime.models.supported import check_ragged, check_supported

@@ -24,12 +24,8 @@ MAY_IMPORT = {
 }
 OF_THE_RUNTIME = {"torch", "transformers", "triton"}
 MOST_LINES, MOST_FLOORS = 400, 10
-# A floor of their own together: a pair's name is one of the names that models are loaded by, and
-# pairs are made by the tools that load models.
-ONE_FLOOR = {"cactus_runtime.models", "cactus_runtime.pairs"}
 LONG = {
     "cactus_runtime/integrations/transformers_generate.py": "one function, and what it refuses",
-    "cactus_runtime/pairs/tiny/train.py": "becomes a script of the repository",
 }
 
 Graph = dict[str, set[str]]
@@ -120,8 +116,7 @@ def wrong_arrows(graph: Graph) -> list[str]:
 
 def folder(module: str) -> str:
     """A folder of the runtime, or a module beside its folders."""
-    name = ".".join(module.split(".")[:2])
-    return " and ".join(sorted(ONE_FLOOR)) if name in ONE_FLOOR else name
+    return ".".join(module.split(".")[:2])
 
 
 def folders_of_the_runtime(graph: Graph) -> Graph:

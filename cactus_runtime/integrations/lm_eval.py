@@ -21,7 +21,7 @@ from tqdm import tqdm
 from transformers import PreTrainedModel
 
 from cactus_runtime import Decoder, DecodeResult, Request, SamplingParams
-from cactus_runtime.models.loading import eos_token_ids
+from cactus_runtime.loading import eos_token_ids
 from cactus_runtime.models.positions import context_length
 from cactus_runtime.result.strict_json import strict_json
 from cactus_theory import Rule

@@ -17,7 +17,7 @@ from transformers import (
 )
 
 from cactus_runtime import Decoder, ModelNotFoundError, Request, load_pair
-from cactus_runtime.models.loading import eos_token_ids
+from cactus_runtime.loading import eos_token_ids
 from cactus_theory import Cactus
 from tests.tiny_models import tiny_model
 

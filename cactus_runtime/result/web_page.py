@@ -64,7 +64,7 @@ def html_page(result: DecodeRecord, *, title: str = "A decoded text and its ledg
     ('<!DOCTYPE html>', True, 4)
     """
     if not isinstance(result, DecodeRecord):
-        raise TypeError(f"result must be a DecodeRecord, got {result!r}")
+        raise TypeError(f"result must be a DecodeResult, got {result!r}")
     if not isinstance(title, str):
         raise TypeError(f"title must be a text, got {title!r}")
     if not title.strip():

@@ -238,6 +238,6 @@ def test_log_probabilities_are_those_of_the_target(engine, models):
 
 def test_a_running_engine_refuses_wrong_settings_and_goes_on(engine):
     configure(engine, Cactus(0.5))
-    with pytest.raises(ValueError, match="got 'dleta'"):
+    with pytest.raises(ValueError, match="got dleta=1"):
         engine.collective_rpc("cactus_configure", args=({"dleta": 1},))
     assert configure(engine, Cactus(0.5))["delta"] == 0.5

@@ -128,7 +128,7 @@ def test_two_engines_of_one_process_keep_their_own_settings(wrapper, rejection_s
 def test_wrong_settings_are_refused_before_a_model_is_loaded(wrapper, sampler):
     with (
         mock.patch.object(Worker, "load_model") as load_model,
-        pytest.raises(ValueError, match="got 'dleta'"),
+        pytest.raises(ValueError, match="got dleta=1"),
     ):
         started(wrapper, sampler, cactus={"dleta": 1})
     assert not load_model.called

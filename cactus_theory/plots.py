@@ -16,6 +16,7 @@ from cactus_theory.curves import Curve
 from cactus_theory.divergences import binary_kl
 from cactus_theory.emitted import output_distribution
 from cactus_theory.rules import Rule
+from cactus_theory.rules.parsing import entry_from
 from cactus_theory.rules.registry import RULES, budgeted_candidates
 
 _SMALL: dict[str, Any] = {"fontsize": 8, "frameon": False, "handlelength": 3.2}  # shows every dash
@@ -33,7 +34,7 @@ def delta_curves(curves: Mapping[str, Curve], *, axes: Any = None) -> Any:
     Parameters
     ----------
     curves : mapping of str to Curve
-        By the names of `cactus_theory.rules.registry.RULES`; of deltas > 0.
+        By rule, as `cactus_theory.rules.parsing.entry_from` reads it; of deltas > 0.
     axes : pair of matplotlib axes, optional
         Default: those of a new figure.
 
@@ -61,7 +62,7 @@ def delta_curves(curves: Mapping[str, Curve], *, axes: Any = None) -> Any:
             raise ValueError(f"deltas must be positive, got {found.deltas.tolist()}")
     left, right = _pair(axes)
     for key, found in curves.items():
-        left.plot(found.deltas, found.acceptance_rate, label=RULES[key].title, **_line(key))
+        left.plot(found.deltas, found.acceptance_rate, label=entry_from(key).title, **_line(key))
         right.plot(found.deltas, found.kl, **_line(key))
     deltas = next(iter(curves.values())).deltas
     right.plot(deltas, deltas, label="KL = delta", **_REFERENCE)
@@ -107,7 +108,7 @@ def pareto(curves: Mapping[str, Curve], *, axes: Any = None) -> Any:
         point = {"marker": "o", "linestyle": "none"} if is_point else {}
         for side, spent in ((left, found.total_variation), (right, found.kl)):
             rates = found.acceptance_rate[:last]
-            side.plot(spent[:last], rates, label=RULES[key].title, **_line(key) | point)
+            side.plot(spent[:last], rates, label=entry_from(key).title, **_line(key) | point)
     left.set_ylabel("acceptance rate")
     for side, label in ((left, "TV"), (right, "KL")):
         unit = " (nats)" if label == "KL" else ""
@@ -151,7 +152,7 @@ def granted(delta: float, *, axes: Any = None) -> Any:
     for key, entry in budgeted_candidates().items():
         rule: Any = entry.at(delta)
         value = rule.boost(q)
-        left.plot(q, value, label=RULES[key].title, **_line(key))
+        left.plot(q, value, label=entry.title, **_line(key))
         right.plot(q, binary_kl(value, q) / delta, **_line(key))
     right.axhline(1, label="the budget", **_REFERENCE)
     left.set_ylabel("granted probability g")
@@ -282,7 +283,7 @@ def counts(observed: Any, expected: Any, *, names: Sequence[str] = (), axes: Any
 
 
 def _line(key: str) -> dict[str, Any]:
-    look = RULES[key]
+    look = entry_from(key)
     return {"color": look.colour, "linestyle": (0, look.dash) if look.dash else "-"}
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from cactus_runtime.rendering import render
 from cactus_theory.curves import Curve
+from cactus_theory.rules.parsing import entry_from
 from cactus_theory.rules.registry import RULES
 
 QS = np.geomspace(1e-6, 1, 121)  # target probabilities at which g is shown
@@ -21,7 +22,7 @@ def curve_page(curves: Mapping[str, Curve], *, about: str) -> str:
     Parameters
     ----------
     curves : mapping of str to Curve
-        By the names of their rules; all of the same deltas.
+        By rule, as `cactus_theory.rules.parsing.entry_from` reads it; all of the same deltas.
     about : str
         What the page says of the laws, as text.
 
@@ -51,7 +52,7 @@ def curve_page(curves: Mapping[str, Curve], *, about: str) -> str:
 
 def _drawn(name: str, found: Curve) -> dict[str, Any]:
     """How a rule is named and drawn, its curves, and g at every q for every delta."""
-    entry = RULES[name]
+    entry = entry_from(name)
     granted = None
     if entry.has_candidates:
         rules: list[Any] = [entry.at(float(delta)) for delta in found.deltas]

@@ -9,7 +9,8 @@ from cactus_runtime.cli import main
 from cactus_runtime.cli.page import QS, curve_page
 from cactus_theory.curves import curve
 from cactus_theory.recording import load_recording
-from cactus_theory.rules.registry import RULES, rule_from
+from cactus_theory.rules.parsing import rule_from
+from cactus_theory.rules.registry import RULES
 
 TINY = ["--pair", "tiny", "--tokens", "4", "--seed", "1"]
 VALUES = {"delta": "0.2", "epsilon": "0.2", "lenience": "0.5", "weight": "0.5", "k": "3"}

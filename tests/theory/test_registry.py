@@ -91,12 +91,6 @@ def test_a_rule_has_a_curve_and_one_free_of_delta_is_flat(name):
     assert (len(set(found.acceptance_rate)) == 1) == (RULES[name].at_budget is None)
 
 
-@pytest.mark.parametrize("name", RULES)
-@given(data=st.data())
-def test_hypothesis_draws_the_rule(name, data):
-    assert type(data.draw(rules_of(RULES[name].kind))) is RULES[name].kind
-
-
 @pytest.mark.parametrize("name", [name for name, entry in RULES.items() if entry.ordered])
 @given(pair=pairs(), data=st.data())
 def test_what_an_ordered_rule_emits_lies_between_draft_and_target(name, pair, data):

@@ -16,8 +16,8 @@ from cactus_theory.curves import Curve
 from cactus_theory.divergences import binary_kl
 from cactus_theory.emitted import output_distribution
 from cactus_theory.rules import Rule
-from cactus_theory.rules.parsing import entry_from
-from cactus_theory.rules.registry import RULES, budgeted_candidates
+from cactus_theory.rules.parsing import entries_from
+from cactus_theory.rules.registry import RULES, Entry, budgeted_candidates
 
 _SMALL: dict[str, Any] = {"fontsize": 8, "frameon": False, "handlelength": 3.2}  # shows every dash
 _REFERENCE: dict[str, Any] = {"color": "gray", "linewidth": 0.8, "zorder": 1.5}  # below curves
@@ -61,9 +61,10 @@ def delta_curves(curves: Mapping[str, Curve], *, axes: Any = None) -> Any:
         if not (found.deltas > 0).all():
             raise ValueError(f"deltas must be positive, got {found.deltas.tolist()}")
     left, right = _pair(axes)
-    for key, found in curves.items():
-        left.plot(found.deltas, found.acceptance_rate, label=entry_from(key).title, **_line(key))
-        right.plot(found.deltas, found.kl, **_line(key))
+    for key, entry in entries_from(curves).items():
+        found = curves[key]
+        left.plot(found.deltas, found.acceptance_rate, label=entry.title, **_line(entry))
+        right.plot(found.deltas, found.kl, **_line(entry))
     deltas = next(iter(curves.values())).deltas
     right.plot(deltas, deltas, label="KL = delta", **_REFERENCE)
     top = max(found.kl[np.isfinite(found.kl)].max(initial=0) for found in curves.values())
@@ -102,13 +103,14 @@ def pareto(curves: Mapping[str, Curve], *, axes: Any = None) -> Any:
     ('TV of the emitted law', 'KL of the emitted law (nats)')
     """
     left, right = _pair(axes)
-    for key, found in curves.items():
+    for key, entry in entries_from(curves).items():
+        found = curves[key]
         is_point = np.ptp(found.acceptance_rate) == 0
         last = 1 if is_point else None
         point = {"marker": "o", "linestyle": "none"} if is_point else {}
         for side, spent in ((left, found.total_variation), (right, found.kl)):
             rates = found.acceptance_rate[:last]
-            side.plot(spent[:last], rates, label=entry_from(key).title, **_line(key) | point)
+            side.plot(spent[:last], rates, label=entry.title, **_line(entry) | point)
     left.set_ylabel("acceptance rate")
     for side, label in ((left, "TV"), (right, "KL")):
         unit = " (nats)" if label == "KL" else ""
@@ -149,11 +151,11 @@ def granted(delta: float, *, axes: Any = None) -> Any:
         raise ValueError(f"delta must be positive, got {delta!r}")
     left, right = _pair(axes)
     q = np.concatenate([np.geomspace(1e-8, 0.1, 200), np.linspace(0.1, 1 - 1e-9, 300)[1:]])
-    for key, entry in budgeted_candidates().items():
+    for entry in budgeted_candidates().values():
         rule: Any = entry.at(delta)
         value = rule.boost(q)
-        left.plot(q, value, label=entry.title, **_line(key))
-        right.plot(q, binary_kl(value, q) / delta, **_line(key))
+        left.plot(q, value, label=entry.title, **_line(entry))
+        right.plot(q, binary_kl(value, q) / delta, **_line(entry))
     right.axhline(1, label="the budget", **_REFERENCE)
     left.set_ylabel("granted probability g")
     right.set_ylabel("KL of the candidate / delta")
@@ -282,8 +284,7 @@ def counts(observed: Any, expected: Any, *, names: Sequence[str] = (), axes: Any
     return axes
 
 
-def _line(key: str) -> dict[str, Any]:
-    look = entry_from(key)
+def _line(look: Entry) -> dict[str, Any]:
     return {"color": look.colour, "linestyle": (0, look.dash) if look.dash else "-"}
 
 

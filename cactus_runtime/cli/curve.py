@@ -16,7 +16,7 @@ from cactus_runtime.cli.picture import draw
 from cactus_theory.curves import Curve
 from cactus_theory.curves import curve as trace
 from cactus_theory.recording import Recording, load_recording
-from cactus_theory.rules.parsing import entry_from, split_rules
+from cactus_theory.rules.parsing import entries_from, split_rules
 from cactus_theory.rules.registry import RULES, Entry
 
 DEFAULT = "cactus,exact,safe,lenience,mixture,speculative"
@@ -73,7 +73,7 @@ def curve(
     if as_csv:
         _write_csv(curves)
     elif plot is pareto is html is None:
-        _write_table(laws, curves)
+        _write_table(laws, entries, curves)
     for path, picture in ((plot, "delta_curves"), (pareto, "pareto")):
         if path is not None:
             draw(path, picture, curves)
@@ -89,7 +89,7 @@ def _entries(rules: str) -> dict[str, Entry]:
     if rules == "all":
         return dict(RULES)
     try:
-        return {text: entry_from(text) for text in split_rules(rules)}
+        return entries_from(split_rules(rules))
     except (TypeError, ValueError) as error:
         raise click.UsageError(f"--rules: {error}") from None
 
@@ -132,12 +132,14 @@ def _write_csv(curves: Mapping[str, Curve]) -> None:
     lines.writerows(_rows(curves))
 
 
-def _write_table(laws: Recording, curves: Mapping[str, Curve]) -> None:
+def _write_table(
+    laws: Recording, entries: Mapping[str, Entry], curves: Mapping[str, Curve]
+) -> None:
     click.echo(_told(laws))
     seen = ""
     for name, delta, *figures in _rows(curves):
         if name != seen:
-            click.echo(f"\n{entry_from(name).title}")
+            click.echo(f"\n{entries[name].title}")
             click.echo(f"{'delta (nats)':>14}{'acceptance':>12}{'TV':>10}{'KL (nats)':>12}")
             seen = name
         accepted, distance, divergence = figures

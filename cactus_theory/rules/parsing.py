@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
@@ -100,6 +100,23 @@ def entry_from(text: str) -> Entry:
     family = _family(entry, name, given)
     family(1.0)  # or a wrong value would be told only when a curve is drawn
     return replace(entry, title=text, at_budget=family)
+
+
+def entries_from(texts: Iterable[str]) -> dict[str, Entry]:
+    """`entry_from` by text; the dashes of a rule that is there more than once grow longer.
+
+    Examples
+    --------
+    >>> [entry.dash for entry in entries_from(["safe", "safe:delta=1", "cactus"]).values()]
+    [(6, 2), (12, 4), ()]
+    """
+    found: dict[str, Entry] = {}
+    for text in dict.fromkeys(texts):
+        entry = entry_from(text)
+        before = sum(other.kind is entry.kind for other in found.values())
+        longer = tuple((before + 1) * length for length in entry.dash or (2, 2))
+        found[text] = replace(entry, dash=longer) if before else entry
+    return found
 
 
 def _family(entry: Entry, name: str, given: dict[str, Any]) -> Callable[[float], Rule]:

@@ -35,6 +35,7 @@ MODULES = {
 HELPERS = {
     "cactus_theory.rules.registry.budgeted_candidates",
     "cactus_theory.rules.registry.entry_named",
+    "cactus_theory.rules.parsing.entries_from",
     "cactus_theory.rules.parsing.parameters_of",
     "cactus_theory.rules.parsing.split_rules",
     "cactus_theory.rules.parsing.takes",

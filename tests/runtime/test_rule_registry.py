@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from cactus_runtime.cli import main
 from cactus_runtime.cli.page import QS, curve_page
 from cactus_runtime.integrations.vllm.settings import rule_of
-from cactus_theory import plots
+from cactus_theory import CactusExact, ChiSquare, plots
 from cactus_theory.curves import curve
 from cactus_theory.recording import load_recording
-from cactus_theory.rules.parsing import parameters_of, rule_from
+from cactus_theory.rules.parsing import entry_from, parameters_of, rule_from
 from cactus_theory.rules.registry import RULES
 from cactus_theory.testing.strategies import rules_of
 
@@ -158,6 +158,21 @@ def test_the_page_draws_every_rule_from_data_alone(name):
     for delta, granted in zip(deltas, drawn["granted"], strict=True):
         wanted = RULES[name].at(delta).boost(QS)
         assert granted == pytest.approx(wanted.tolist(), rel=1e-5)  # six digits
+
+
+def test_the_page_tells_one_rule_with_other_parameters_apart():
+    texts = ["exact", "exact:divergence=chi-square", "typical:alpha=0.5"]
+    found = {
+        text: curve(entry_from(text).at, draft=[0.7, 0.3], target=[0.4, 0.6], deltas=[0.1, 1.0])
+        for text in texts
+    }
+    data = re.search(r"const data = (.*);\n", curve_page(found, about=""))
+    assert data is not None
+    drawn = json.loads(data[1])["rules"]
+    assert [rule["name"] for rule in drawn] == [RULES["exact"].title, *texts[1:]]
+    assert drawn[0]["dash"] != drawn[1]["dash"]
+    wanted = CactusExact(1.0, ChiSquare()).boost(QS).tolist()
+    assert drawn[1]["granted"][1] == pytest.approx(wanted, rel=1e-5)  # six digits
 
 
 def test_optimum_has_a_row_for_a_candidate_s_budget_only(capsys):

@@ -17,7 +17,8 @@ from cactus_theory.curves import Curve
 from cactus_theory.divergences import binary_kl
 from cactus_theory.emitted import output_distribution
 from cactus_theory.rules import Rule
-from cactus_theory.rules.registry import RULES, budgeted_candidates
+from cactus_theory.rules.parsing import entries_from
+from cactus_theory.rules.registry import RULES, Entry, budgeted_candidates
 
 _SMALL: dict[str, Any] = {
     "fontsize": 8,
@@ -38,7 +39,7 @@ def delta_curves(curves: Mapping[str, Curve], *, axes: Any = None) -> Any:
     Parameters
     ----------
     curves : mapping of str to Curve
-        Keys are names in `cactus_theory.rules.registry.RULES`; all deltas are > 0.
+        By rule, as `cactus_theory.rules.parsing.entry_from` reads it; of deltas > 0.
     axes : pair of matplotlib axes, optional
         Default: those of a new figure.
 
@@ -65,9 +66,10 @@ def delta_curves(curves: Mapping[str, Curve], *, axes: Any = None) -> Any:
         if not (found.deltas > 0).all():
             raise ValueError(f"deltas must be positive, got {found.deltas.tolist()}")
     left, right = _pair(axes)
-    for key, found in curves.items():
-        left.plot(found.deltas, found.acceptance_rate, label=RULES[key].title, **_line(key))
-        right.plot(found.deltas, found.kl, **_line(key))
+    for key, entry in entries_from(curves).items():
+        found = curves[key]
+        left.plot(found.deltas, found.acceptance_rate, label=entry.title, **_line(entry))
+        right.plot(found.deltas, found.kl, **_line(entry))
     deltas = next(iter(curves.values())).deltas
     right.plot(deltas, deltas, label="KL = delta", **_REFERENCE)
     top = max(found.kl[np.isfinite(found.kl)].max(initial=0) for found in curves.values())
@@ -106,13 +108,14 @@ def pareto(curves: Mapping[str, Curve], *, axes: Any = None) -> Any:
     ('TV of the emitted distribution', 'KL of the emitted distribution (nats)')
     """
     left, right = _pair(axes)
-    for key, found in curves.items():
+    for key, entry in entries_from(curves).items():
+        found = curves[key]
         is_point = np.ptp(found.acceptance_rate) == 0
         last = 1 if is_point else None
         point = {"marker": "o", "linestyle": "none"} if is_point else {}
         for side, spent in ((left, found.total_variation), (right, found.kl)):
             rates = found.acceptance_rate[:last]
-            side.plot(spent[:last], rates, label=RULES[key].title, **_line(key) | point)
+            side.plot(spent[:last], rates, label=entry.title, **_line(entry) | point)
     left.set_ylabel("acceptance rate")
     for side, label in ((left, "TV"), (right, "KL")):
         unit = " (nats)" if label == "KL" else ""
@@ -153,11 +156,11 @@ def granted(delta: float, *, axes: Any = None) -> Any:
         raise ValueError(f"delta must be positive, got {delta!r}")
     left, right = _pair(axes)
     q = np.concatenate([np.geomspace(1e-8, 0.1, 200), np.linspace(0.1, 1 - 1e-9, 300)[1:]])
-    for key, entry in budgeted_candidates().items():
+    for entry in budgeted_candidates().values():
         rule: Any = entry.at(delta)
         value = rule.boost(q)
-        left.plot(q, value, label=RULES[key].title, **_line(key))
-        right.plot(q, binary_kl(value, q) / delta, **_line(key))
+        left.plot(q, value, label=entry.title, **_line(entry))
+        right.plot(q, binary_kl(value, q) / delta, **_line(entry))
     right.axhline(1, label="the budget", **_REFERENCE)
     left.set_ylabel("granted probability g")
     right.set_ylabel("KL of the candidate / delta")
@@ -286,8 +289,7 @@ def counts(observed: Any, expected: Any, *, names: Sequence[str] = (), axes: Any
     return axes
 
 
-def _line(key: str) -> dict[str, Any]:
-    look = RULES[key]
+def _line(look: Entry) -> dict[str, Any]:
     return {"color": look.colour, "linestyle": (0, look.dash) if look.dash else "-"}
 
 

@@ -16,7 +16,8 @@ from cactus_runtime.cli.picture import draw
 from cactus_theory.curves import Curve
 from cactus_theory.curves import curve as trace
 from cactus_theory.recording import Recording, load_recording
-from cactus_theory.rules.registry import RULES
+from cactus_theory.rules.parsing import entries_from, split_rules
+from cactus_theory.rules.registry import RULES, Entry
 
 DEFAULT = "cactus,exact,safe,lenience,mixture,speculative"
 _LISTED = "\n".join(
@@ -26,9 +27,10 @@ _LISTED = "\n".join(
 _BOUNDED = " and ".join(name for name, entry in RULES.items() if entry.bounds_kl)
 _HELP = f"""Acceptance, TV and KL of what rules emit, against delta, for the recording FILE.
 
-Without FILE, the recording of the pair "tiny" that comes with cactus is used. Every figure is a
-mean over the recorded positions. TV and KL (in nats) compare the emitted distribution with the
-target's. Delta bounds that KL for {_BOUNDED} only. Rules:
+Without FILE, on the laws of the tiny pair that come with cactus. Every figure is a mean over the
+recorded positions; divergences are of the emitted law from the target's, KL in nats. Delta bounds
+that KL for {_BOUNDED} only. A rule may have parameters; delta gives those that are left out, and a
+rule whose parameters are all given is flat. Rules:
 
 \b
 {_LISTED}
@@ -37,15 +39,14 @@ target's. Delta bounds that KL for {_BOUNDED} only. Rules:
 Examples:
   cactus curve
   cactus curve my.npz --rules cactus,clamp --csv > curves.csv
+  cactus curve --rules safe,exact:divergence=chi-square,typical:epsilon=0.3,alpha=0.5
   cactus curve --rules all --pareto pareto.png --html curves.html
 """
 
 
 @click.command(help=_HELP)
 @click.argument("file", required=False, type=click.Path(dir_okay=False, path_type=Path))
-@click.option(
-    "--rules", default=DEFAULT, show_default=True, help="Names separated by commas, or: all."
-)
+@click.option("--rules", default=DEFAULT, show_default=True, help="With commas, or: all.")
 @click.option("--from", "first", type=float, default=1e-3, show_default=True, help="Least delta.")
 @click.option("--to", "last", type=float, default=10.0, show_default=True, help="Largest delta.")
 @click.option(
@@ -70,15 +71,15 @@ def curve(
     pareto: Path | None,
     html: Path | None,
 ) -> None:
-    names = _names(rules)
+    entries = _entries(rules)
     if not 0 < first < last:
         raise click.UsageError(f"--from and --to must be 0 < from < to, got {first:g} and {last:g}")
     laws = load_recording(file)
-    curves = _traced(laws, names, np.geomspace(first, last, points))
+    curves = _traced(laws, entries, np.geomspace(first, last, points))
     if as_csv:
         _write_csv(curves)
     elif plot is pareto is html is None:
-        _write_table(laws, curves)
+        _write_table(laws, entries, curves)
     for path, picture in ((plot, "delta_curves"), (pareto, "pareto")):
         if path is not None:
             draw(path, picture, curves)
@@ -89,22 +90,24 @@ def curve(
         click.echo(f"wrote {html}", err=True)
 
 
-def _names(rules: str) -> list[str]:
-    names = list(RULES) if rules == "all" else [name.strip() for name in rules.split(",")]
-    for name in names:
-        if name not in RULES:
-            raise click.UsageError(f"--rules must be of {', '.join(RULES)}, or all, got {name!r}")
-    return list(dict.fromkeys(names))
+def _entries(rules: str) -> dict[str, Entry]:
+    """By rule as it was typed; a mistake is told before any curve is traced."""
+    if rules == "all":
+        return dict(RULES)
+    try:
+        return entries_from(split_rules(rules))
+    except (TypeError, ValueError) as error:
+        raise click.UsageError(f"--rules: {error}") from None
 
 
-def _traced(laws: Recording, names: list[str], deltas: np.ndarray) -> dict[str, Curve]:
-    """Curves by name; shows progress on a terminal."""
+def _traced(laws: Recording, entries: Mapping[str, Entry], deltas: np.ndarray) -> dict[str, Curve]:
+    """Curves by rule; on a terminal, with their progress."""
     with click.progressbar(
-        names, label="curves", file=sys.stderr, hidden=not sys.stderr.isatty()
+        entries.items(), label="curves", file=sys.stderr, hidden=not sys.stderr.isatty()
     ) as progress:
         return {
-            name: trace(RULES[name].at, draft=laws.draft, target=laws.target, deltas=deltas)
-            for name in progress
+            name: trace(entry.at, draft=laws.draft, target=laws.target, deltas=deltas)
+            for name, entry in progress
         }
 
 
@@ -135,12 +138,14 @@ def _write_csv(curves: Mapping[str, Curve]) -> None:
     lines.writerows(_rows(curves))
 
 
-def _write_table(laws: Recording, curves: Mapping[str, Curve]) -> None:
-    click.echo(_about(laws))
+def _write_table(
+    laws: Recording, entries: Mapping[str, Entry], curves: Mapping[str, Curve]
+) -> None:
+    click.echo(_told(laws))
     seen = ""
     for name, delta, *figures in _rows(curves):
         if name != seen:
-            click.echo(f"\n{RULES[name].title}")
+            click.echo(f"\n{entries[name].title}")
             click.echo(f"{'delta (nats)':>14}{'acceptance':>12}{'TV':>10}{'KL (nats)':>12}")
             seen = name
         accepted, distance, divergence = figures

@@ -11,7 +11,7 @@ import click
 from cactus_runtime.cli.files import Picture
 from cactus_runtime.cli.picture import draw
 from cactus_theory.divergences import binary_kl
-from cactus_theory.optimum import optimum_gap
+from cactus_theory.optimum import exact_optimum
 from cactus_theory.rules.registry import budgeted_candidates
 
 
@@ -24,8 +24,9 @@ def optimum(target_prob: float, delta: float, as_json: bool, plot: Path | None) 
     """What a budget of DELTA nats grants to a drafted token of target probability Q.
 
     One row for each rule whose candidate has such a budget: g, which the candidate grants the
-    token, and KL(Bernoulli(g) || Bernoulli(Q)), which g spends. "exact" is the largest g within the
-    budget, "cactus" the second-order form of the paper, "safe" a closed form that never exceeds the
+    token, and KL(Bernoulli(g) || Bernoulli(Q)), which that spends. "exact" is the largest g within
+    the budget, rounded to keep it; JSON has as "exact_bracket" the interval that holds the root.
+    "cactus" is the second-order form of the paper, "safe" a closed form that is never beyond the
     budget.
 
     The gap is exact minus cactus: negative where the second order overspends. The budget is one
@@ -45,7 +46,7 @@ def optimum(target_prob: float, delta: float, as_json: bool, plot: Path | None) 
         draw(plot, "granted", delta)
 
 
-def _write_table(target_prob: float, delta: float, found: dict[str, float]) -> None:
+def _write_table(target_prob: float, delta: float, found: dict[str, Any]) -> None:
     click.echo(f"q = {target_prob:g}, delta = {delta:g} nats\n")
     click.echo(f"{'':<14}{'g':>14}{'KL spent':>14}")
     for name in budgeted_candidates():
@@ -53,8 +54,10 @@ def _write_table(target_prob: float, delta: float, found: dict[str, float]) -> N
     click.echo(f"{'gap':<14}{found['gap']:>14.6g}")
 
 
-def granted(target_prob: float, delta: float) -> dict[str, float]:
+def granted(target_prob: float, delta: float) -> dict[str, Any]:
     """The figures of the command: g of each rule, the KL it spends in nats, and the gap.
+
+    "exact" is `exact_optimum` with its bracket: the decoder's rule may exceed it by some ulp.
 
     Parameters
     ----------
@@ -66,6 +69,7 @@ def granted(target_prob: float, delta: float) -> dict[str, float]:
     Returns
     -------
     dict of str to float
+        "exact_bracket" alone is a list of two.
 
     Raises
     ------
@@ -78,8 +82,10 @@ def granted(target_prob: float, delta: float) -> dict[str, float]:
     >>> round(found["exact"], 4), round(found["cactus"], 4), round(found["gap"], 4)
     (0.1555, 0.0142, 0.1412)
     """
-    gap = optimum_gap(target_prob, delta)  # raises on bad arguments
+    best = exact_optimum(target_prob, delta)  # which says what is wrong with them
     rules: dict[str, Any] = {name: entry.at(delta) for name, entry in budgeted_candidates().items()}
     values = {name: float(rule.boost(target_prob)) for name, rule in rules.items()}
+    values["exact"] = float(best.value)
     spent = {f"{name}_kl": float(binary_kl(g, target_prob)) for name, g in values.items()}
-    return values | {"gap": float(gap)} | spent
+    bracket = [float(end) for end in best.bracket]
+    return values | {"exact_bracket": bracket, "gap": float(best.gap)} | spent

@@ -10,7 +10,8 @@ import numpy as np
 
 from cactus_runtime.rendering import render
 from cactus_theory.curves import Curve
-from cactus_theory.rules.registry import RULES
+from cactus_theory.rules.parsing import entries_from
+from cactus_theory.rules.registry import RULES, Entry
 
 QS = np.geomspace(1e-6, 1, 121)  # target probabilities at which g is shown
 
@@ -21,7 +22,7 @@ def curve_page(curves: Mapping[str, Curve], *, about: str) -> str:
     Parameters
     ----------
     curves : mapping of str to Curve
-        Keyed by the names of their rules; all have the same deltas.
+        By rule, as `cactus_theory.rules.parsing.entry_from` reads it; all of the same deltas.
     about : str
         Text about the distributions, shown on the page.
 
@@ -43,15 +44,16 @@ def curve_page(curves: Mapping[str, Curve], *, about: str) -> str:
     data = {
         "deltas": _numbers(deltas),
         "qs": _numbers(QS),
-        "rules": [_drawn(name, found) for name, found in curves.items()],
+        "rules": [
+            _drawn(name, entry, curves[name]) for name, entry in entries_from(curves).items()
+        ],
     }
     bounded = " and ".join(name for name, entry in RULES.items() if entry.bounds_kl)
     return render("curve.html", data=data, about=about, bounded=bounded)
 
 
-def _drawn(name: str, found: Curve) -> dict[str, Any]:
-    """Name and line style of a rule, its curves, and g at every q for every delta."""
-    entry = RULES[name]
+def _drawn(name: str, entry: Entry, found: Curve) -> dict[str, Any]:
+    """How a rule is named and drawn, its curves, and g at every q for every delta."""
     granted = None
     if entry.has_candidates:
         rules: list[Any] = [entry.at(float(delta)) for delta in found.deltas]

@@ -11,7 +11,9 @@ from typing import Any
 
 import click
 
-from cactus_theory.rules.registry import DIVERGENCES, RANGES, RULES, Parameter, rule_from, takes
+from cactus_theory.rules.parameters import DIVERGENCES, RANGES, Parameter
+from cactus_theory.rules.parsing import rule_from, takes
+from cactus_theory.rules.registry import RULES
 
 DELTA = "0.1"  # nats, for rules with such a budget where none is given
 

@@ -25,7 +25,8 @@ from cactus_runtime.loading import eos_token_ids
 from cactus_runtime.models.positions import context_length
 from cactus_runtime.result.strict_json import strict_json
 from cactus_theory import Rule
-from cactus_theory.rules.registry import RULES, rule_from
+from cactus_theory.rules.parsing import rule_from
+from cactus_theory.rules.registry import RULES
 
 try:
     _huggingface: Any = import_module("lm_eval.models.huggingface")
@@ -64,7 +65,7 @@ class CactusLM(_huggingface.HFLM):
     draft : str, optional
         Likewise; None means the pair's own draft, or plain decoding.
     rule : str or Rule
-        As for `cactus_theory.rules.registry.rule_from`. Default "speculative".
+        As for `cactus_theory.rules.parsing.rule_from`. Default "speculative".
     num_draft_tokens : int
     temperature, top_p, min_p : float, optional
     top_k : int, optional

@@ -21,13 +21,24 @@ PACKAGES = ("cactus_theory", "cactus_theory.testing", "cactus_runtime", "proofs_
 
 # Public modules whose names their package does not import, and what in them is not public.
 MODULES = {
-    "cactus_theory": ("curves", "plots", "recording", "rules.registry", "specification"),
+    "cactus_theory": (
+        "curves",
+        "plots",
+        "recording",
+        "rules.parameters",
+        "rules.parsing",
+        "rules.registry",
+        "specification",
+    ),
     "cactus_runtime": ("recording", "integrations.transformers_generate"),
 }
 HELPERS = {
     "cactus_theory.rules.registry.budgeted_candidates",
     "cactus_theory.rules.registry.entry_named",
-    "cactus_theory.rules.registry.takes",
+    "cactus_theory.rules.parsing.entries_from",
+    "cactus_theory.rules.parsing.parameters_of",
+    "cactus_theory.rules.parsing.split_rules",
+    "cactus_theory.rules.parsing.takes",
     "cactus_theory.specification.inverse_cdf",
 }
 FOLDER = "reference/generated"

@@ -15,6 +15,7 @@ from cactus_theory import (
     second_order_optimum,
 )
 from cactus_theory.curves import curve
+from cactus_theory.rules.parsing import entry_from
 from cactus_theory.rules.registry import RULES, budgeted_candidates
 
 matplotlib.use("agg")
@@ -57,6 +58,21 @@ def test_delta_curves_draw_acceptance_and_kl_against_delta(curves):
     assert [axes.get_xscale() for axes in (left, right)] == ["log", "log"]
 
 
+def test_lines_of_one_rule_with_other_parameters_are_told_apart():
+    texts = ["exact", "exact:divergence=chi-square", "exact:delta=1", "top-k", "top-k:k=3"]
+    found = {
+        text: curve(entry_from(text).at, draft=DRAFT, target=TARGET, deltas=DELTAS)
+        for text in texts
+    }
+    left, right = plots.delta_curves(found)
+    for axes in (left, right):
+        looks = {(line.get_color(), str(line._dash_pattern)) for line in axes.lines[:5]}
+        assert len(looks) == 5
+    assert [line.get_label() for line in left.lines[:5]] == [
+        RULES[text].title if text in RULES else text for text in texts
+    ]
+
+
 def test_a_budget_of_zero_has_no_place_on_a_logarithmic_axis():
     found = curve(Cactus, draft=DRAFT, target=TARGET, deltas=[0.0, 1.0])
     with pytest.raises(ValueError, match=r"deltas must be positive, got \[0.0, 1.0\]"):
@@ -78,7 +94,7 @@ def test_a_kl_that_is_infinite_leaves_the_scale_to_the_others():
 def test_pareto_draws_acceptance_against_both_prices_and_points_where_there_is_no_budget(curves):
     left, right = plots.pareto(curves)
     for i, (name, found) in enumerate(curves.items()):
-        count = 1 if name in ("speculative", "typical", "top-k") else 3
+        count = 1 if RULES[name].at_budget is None else 3
         for axes, spent in ((left, found.total_variation), (right, found.kl)):
             wanted = [spent[:count], found.acceptance_rate[:count]]
             np.testing.assert_array_equal(axes.lines[i].get_xydata().T, wanted)

@@ -16,7 +16,6 @@ from cactus_runtime.integrations.vllm.runners import V1, V2, rebound, runner_of
 from cactus_runtime.integrations.vllm.settings import configured_rule, rule_of
 from cactus_runtime.integrations.vllm.shift import restore_logits_, shift_logits_
 from cactus_theory import Cactus, CactusExact, CactusSafe
-from cactus_theory.rules.registry import RULES
 from cactus_theory.testing import distributions
 
 BUDGETED = [Cactus, CactusExact, CactusSafe]
@@ -235,19 +234,6 @@ def test_a_function_bound_anew_differs_in_one_name_only():
 )
 def test_settings_are_a_rule(settings, rule):
     assert rule_of(settings) == rule
-
-
-@pytest.mark.parametrize("name", RULES)
-def test_every_rule_is_made_from_settings_or_refused_by_name(name):
-    needed = [p.name for p in RULES[name].parameters if p.is_required]
-    settings = {"rule": name, **dict.fromkeys(needed, 0.5)}
-    if name == "one-level":
-        settings["delta"] = 0.5
-    if RULES[name].has_candidates:
-        assert type(rule_of(settings)) is RULES[name].kind
-    else:
-        with pytest.raises(ValueError, match=f"one with candidates, .*, got '{name}'"):
-            rule_of(settings)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from cactus_theory.rules import CandidateRule
-from cactus_theory.rules.registry import RULES, rule_from
+from cactus_theory.rules.parsing import rule_from
+from cactus_theory.rules.registry import RULES
 
 KEY = "cactus"
 CANDIDATES = [name for name, entry in RULES.items() if entry.has_candidates]

@@ -1,25 +1,95 @@
-"""Every rule of the registry is everywhere a rule can be chosen, and looks as the registry says."""
+"""Every rule of the registry is everywhere a rule can be chosen, and looks as the registry says.
+
+The command line, vLLM, curves, the page, pictures, test strategies and the docs' tables. Whether
+lm-eval takes it is tested beside the rest of lm-eval, which needs its harness.
+"""
 
 import json
 import re
+import runpy
+from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cactus_runtime.cli import main
 from cactus_runtime.cli.page import QS, curve_page
+from cactus_runtime.integrations.vllm.settings import rule_of
+from cactus_theory import CactusExact, ChiSquare, plots
 from cactus_theory.curves import curve
 from cactus_theory.recording import load_recording
-from cactus_theory.rules.registry import RULES, rule_from
+from cactus_theory.rules.parsing import entry_from, parameters_of, rule_from
+from cactus_theory.rules.registry import RULES
+from cactus_theory.testing.strategies import rules_of
 
 TINY = ["--pair", "tiny", "--tokens", "4", "--seed", "1"]
-VALUES = {"delta": "0.2", "epsilon": "0.2", "lenience": "0.5", "weight": "0.5", "k": "3"}
-VALUES |= {"alpha": "0.5", "divergence": "total-variation"}
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def own(name):
-    """Values of all parameters of a rule; of those of the one it wraps, for one that wraps."""
-    found = {p.name: VALUES[p.name] for p in RULES[name].parameters if p.domain != "rule"}
-    return found or {"delta": "0.2"} if name == "one-level" else found
+    """Texts of all parameters of a rule, or of the one it wraps; none is a default, no two alike.
+
+    Numbers are 1/4, 1/5, 1/6 ...: in the range of every parameter that is one.
+    """
+    special = {"count": "3", "divergence": "total-variation"}
+    known = parameters_of(name).values()
+    return {p.name: special.get(p.domain, f"{1 / i}") for i, p in enumerate(known, 4)}
+
+
+def needed(name):
+    """An example of every parameter that must be given."""
+    return {key: p.example for key, p in parameters_of(name).items() if p.is_required}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_the_settings_of_vllm_take_every_rule_with_candidates_and_refuse_the_others(name):
+    settings = {"rule": name, **needed(name)}
+    if RULES[name].has_candidates:
+        assert rule_of(settings) == RULES[name].example()
+    else:
+        with pytest.raises(ValueError, match=f"one with candidates, .*, got '{name}'"):
+            rule_of(settings)
+
+
+@pytest.mark.parametrize("name", [name for name in RULES if needed(name)])
+def test_no_place_that_decodes_takes_the_example_of_a_parameter_that_is_missing(name, capsys):
+    missing = " or ".join(needed(name))
+    with pytest.raises(ValueError, match=f"rule .* needs {missing.replace(' or ', ', ')}"):
+        rule_of({"rule": name})
+    if "delta" not in needed(name):  # which the command line gives
+        assert main(["decode", "dog:", *TINY, "--rule", name]) == 2
+        assert f"rule {name} needs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_picture_of_a_curve_is_drawn_in_the_rule_s_name_and_colour(name):
+    found = curve(RULES[name].at, draft=[0.7, 0.3], target=[0.4, 0.6], deltas=[0.1, 1.0])
+    left, _ = plots.delta_curves({name: found})
+    (line,) = left.lines
+    assert (line.get_label(), line.get_color()) == (RULES[name].title, RULES[name].colour)
+
+
+def test_the_tables_of_the_docs_have_a_row_for_every_rule():
+    table = runpy.run_path(str(DOCS / "_ext" / "rules_table.py"))
+    rows = [name for kind in table["KINDS"].values() for name in RULES if is_a(name, kind)]
+    assert sorted(rows) == sorted(RULES)
+    text = table["_table"](RULES.items()).astext()
+    for entry in RULES.values():
+        assert entry.kind.__name__ in text
+    pages = "".join(page.read_text(encoding="utf-8") for page in DOCS.glob("*.md"))
+    for kind in table["KINDS"]:
+        assert re.search(rf"rules\}} {kind}$", pages, re.M)
+
+
+def is_a(name, kind):
+    return issubclass(RULES[name].kind, kind)
+
+
+@pytest.mark.parametrize("name", RULES)
+@given(data=st.data())
+def test_strategies_draw_every_rule(name, data):
+    assert type(data.draw(rules_of(RULES[name].kind))) is RULES[name].kind
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -88,6 +158,21 @@ def test_the_page_draws_every_rule_from_data_alone(name):
     for delta, granted in zip(deltas, drawn["granted"], strict=True):
         wanted = RULES[name].at(delta).boost(QS)
         assert granted == pytest.approx(wanted.tolist(), rel=1e-5)  # six digits
+
+
+def test_the_page_tells_one_rule_with_other_parameters_apart():
+    texts = ["exact", "exact:divergence=chi-square", "typical:alpha=0.5"]
+    found = {
+        text: curve(entry_from(text).at, draft=[0.7, 0.3], target=[0.4, 0.6], deltas=[0.1, 1.0])
+        for text in texts
+    }
+    data = re.search(r"const data = (.*);\n", curve_page(found, about=""))
+    assert data is not None
+    drawn = json.loads(data[1])["rules"]
+    assert [rule["name"] for rule in drawn] == [RULES["exact"].title, *texts[1:]]
+    assert drawn[0]["dash"] != drawn[1]["dash"]
+    wanted = CactusExact(1.0, ChiSquare()).boost(QS).tolist()
+    assert drawn[1]["granted"][1] == pytest.approx(wanted, rel=1e-5)  # six digits
 
 
 def test_optimum_has_a_row_for_a_candidate_s_budget_only(capsys):

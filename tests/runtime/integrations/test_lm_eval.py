@@ -24,6 +24,7 @@ from benchmarks.quality.__main__ import main as compare
 from cactus_runtime import Decoder, Request, SamplingParams
 from cactus_runtime.integrations.lm_eval import CactusLM, number_of
 from cactus_theory import Cactus, Clamp, TypicalAcceptance
+from cactus_theory.rules.parsing import parameters_of
 from cactus_theory.rules.registry import RULES
 
 TASK = Path(__file__).parent / "lm_eval_task"
@@ -250,10 +251,12 @@ def test_a_wrong_argument_is_named(options, words):
 
 @pytest.mark.parametrize("name", RULES)
 def test_every_rule_of_the_registry_is_taken(name):
-    values = {p.name: 0.5 for p in RULES[name].parameters if p.is_required}
-    if name == "one-level":
-        values["delta"] = 0.5
-    assert type(CactusLM("tiny", device="cpu", rule=name, **values).rule) is RULES[name].kind
+    given = {key: p.example for key, p in parameters_of(name).items() if p.is_required}
+    model = CactusLM("tiny", device="cpu", rule=name, **given)
+    assert model.rule == RULES[name].example()
+    if given:
+        with pytest.raises(ValueError, match="needs"):
+            CactusLM("tiny", device="cpu", rule=name)
 
 
 def test_a_rule_is_named_or_given():

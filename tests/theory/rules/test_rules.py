@@ -24,6 +24,7 @@ from cactus_theory import (
     total_variation,
 )
 from cactus_theory.divergences import ChiSquare, SquaredHellinger
+from cactus_theory.rules.registry import RULES as REGISTERED
 from cactus_theory.specification import verify
 from cactus_theory.testing import pairs
 
@@ -46,6 +47,7 @@ SHARED = [
     Clamp(20.0),
 ]
 RULES = [SpeculativeSampling(), Cactus(0.3), CactusExact(0.3), CactusSafe(0.3), *SHARED]
+RULES += [entry.example() for entry in REGISTERED.values() if entry.example() not in RULES]
 
 
 def literal_law(rule, p, q):

@@ -141,7 +141,7 @@ def _write_csv(curves: Mapping[str, Curve]) -> None:
 def _write_table(
     laws: Recording, entries: Mapping[str, Entry], curves: Mapping[str, Curve]
 ) -> None:
-    click.echo(_told(laws))
+    click.echo(_about(laws))
     seen = ""
     for name, delta, *figures in _rows(curves):
         if name != seen:

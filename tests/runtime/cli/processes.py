@@ -8,7 +8,10 @@ import sys
 START = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # it may start ignored
-for name in {blocked!r}: sys.modules[name] = None
+class Missing:  # not None in sys.modules, which scipy takes for a module
+    def find_spec(name, path=None, target=None):
+        if name in {blocked!r}: raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Missing)
 from cactus_runtime.cli import main
 status = main({arguments!r})
 unwanted = {unwanted!r} & set(sys.modules)

@@ -11,12 +11,16 @@ from cactus_theory import exact_optimum, optimum_gap, second_order_optimum
 from cactus_theory.rules.registry import budgeted_candidates
 
 
-def test_optimum_tells_what_the_theory_says(capsys):
-    assert main(["optimum", "1e-4", "1", "--json"]) == 0
+@pytest.mark.parametrize("q", [1e-4, 1e-6])  # at 1e-6 the decoder's rule is an ulp above
+def test_optimum_tells_what_the_theory_says(q, capsys):
+    assert main(["optimum", f"{q}", "1", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert told["exact"] == pytest.approx(exact_optimum(1e-4, 1.0).value, rel=1e-15)  # last bits
-    assert told["cactus"] == second_order_optimum(1e-4, 1.0)
-    assert told["gap"] == optimum_gap(1e-4, 1.0)
+    best = exact_optimum(q, 1.0)
+    assert told["exact"] == told["exact_bracket"][0] == best.value < told["exact_bracket"][1]
+    assert told["exact_bracket"] == [float(end) for end in best.bracket]
+    assert told["exact_kl"] <= 1.0
+    assert told["cactus"] == second_order_optimum(q, 1.0)
+    assert told["gap"] == optimum_gap(q, 1.0)
     assert told["safe_kl"] < told["delta"] == 1.0
 
 

@@ -24,7 +24,7 @@ from cactus_theory.rules.registry import RULES
 from cactus_theory.testing.strategies import rules_of
 
 TINY = ["--pair", "tiny", "--tokens", "4", "--seed", "1"]
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[3] / "docs"
 
 
 def own(name):

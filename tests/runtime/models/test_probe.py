@@ -94,9 +94,7 @@ def test_what_a_model_raises_at_a_cache_becomes_a_sentence():
 def test_rows_that_disturb_each_other_are_refused_together_and_decoded_alone():
     decoder = Decoder(Shifted(11, seed=0))
     requests = [Request([1, 2], max_new_tokens=3), Request([3], max_new_tokens=3)]
-    with pytest.raises(
-        ValueError, match=r"because Shifted gives different logits .*=1"
-    ):
+    with pytest.raises(ValueError, match=r"because Shifted gives different logits .*=1"):
         decoder.batch(requests)
     assert len(decoder.stream(requests[0]).finish().tokens) == 3
 

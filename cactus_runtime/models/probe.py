@@ -164,7 +164,8 @@ class _Texts:
         real = wanted.abs() < -torch.finfo(wanted.dtype).min / 2  # others are masks, or not finite
         size = float(wanted[real].abs().max())
         first, second = (logits[_CHANGED + 1 :] for logits in self.logits)
-        context = float((first - second).abs().nan_to_num(0).max())
+        both = first.isfinite() & second.isfinite()  # others are masks
+        context = float(torch.where(both, first - second, 0).abs().max())
         rounding = 32 * self._eps * size
         limit = min(self._eps**0.5 * size, max(rounding, context / 4))
         apart = torch.where(real, found.float() - wanted, 0).abs().amax(-1)

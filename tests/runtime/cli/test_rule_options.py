@@ -9,6 +9,7 @@ import re
 import runpy
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -66,6 +67,7 @@ def test_no_place_that_decodes_takes_the_example_of_a_parameter_that_is_missing(
 def test_a_picture_of_a_curve_is_drawn_in_the_rule_s_name_and_colour(name):
     found = curve(RULES[name].at, draft=[0.7, 0.3], target=[0.4, 0.6], deltas=[0.1, 1.0])
     left, _ = plots.delta_curves({name: found})
+    plt.close(left.figure)
     (line,) = left.lines
     assert (line.get_label(), line.get_color()) == (RULES[name].title, RULES[name].colour)
 

@@ -39,9 +39,9 @@ def near(value: Any, expected: Any) -> Any:
 
 
 def boosted_to(formula: Callable[[Any, np.ndarray], Any]) -> Check:
-    """The accepted mass is min(p, formula)."""
+    """The accepted mass is min(p, formula), whose products may underflow: long doubles do not."""
     return lambda rule, p, q: near(
-        rule.accepted_mass(p, q), np.minimum(p, np.minimum(formula(rule, q), 1))
+        rule.accepted_mass(p, q), np.minimum(p, np.minimum(formula(rule, np.longdouble(q)), 1))
     )
 
 

@@ -1,7 +1,8 @@
 """Blocks under rules that read whole distributions, in float64.
 
-Formulas that run in torch are evaluated on the device, others on the host with numpy. Agrees token
-for token with `cactus_theory.specification.verify`.
+Away from the CPU, formulas that run in torch are evaluated on the device. All others run on the
+host with numpy, which sorts faster there than torch. Agrees token for token with
+`cactus_theory.specification.verify`.
 """
 
 from __future__ import annotations
@@ -76,8 +77,8 @@ def judge_by_distribution(
     )
 
 
-def _on_device(rule: Rule) -> bool:
-    return rule.torch_ready and isinstance(rule, SharedRecoveryRule)
+def _on_device(rule: Rule, tensor: torch.Tensor) -> bool:
+    return not tensor.is_cpu and rule.torch_ready and isinstance(rule, SharedRecoveryRule)
 
 
 def _granted(
@@ -88,7 +89,7 @@ def _granted(
     lossless: torch.Tensor,
 ) -> tuple[torch.Tensor, Charges]:
     """The upper limits of u * p(n), and the charges, at n positions."""
-    on_device = _on_device(rule)
+    on_device = _on_device(rule, target)
     xp: Any = torch if on_device else np
     p, q = (draft, target) if on_device else (_host(draft), _host(target))
     if isinstance(rule, CandidateRule):
@@ -113,7 +114,7 @@ def _recovery(
 
     def recovery(rows: torch.Tensor, draft: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         at = accepted[rows].clamp(max=tokens.shape[1] - 1)
-        if _on_device(rule):
+        if _on_device(rule, target):
             weights = rule.shared_weights(draft, target, xp=torch)  # type: ignore[attr-defined]
         else:
             sides = zip(tokens[rows, at].tolist(), _host(draft), _host(target), strict=True)

@@ -75,11 +75,11 @@ class Alpha(Divergence):
         member, _ = self._member()
         return member is not None and member.torch_ready
 
-    def _term(self, p: Any, q: Any, gain: Any) -> Any:
+    def _term(self, p: Any, q: Any, gain: Any, *, xp: Any = np) -> Any:
         # q f(p/q) for alpha is p f(q/p) for 1 - alpha. Up to 1/2 nothing cancels.
         if self.alpha > 0.5:
-            return _term(q, p, -gain, 1 - self.alpha)
-        return _term(p, q, gain, self.alpha)
+            return _term(q, p, -gain, 1 - self.alpha, xp=xp)
+        return _term(p, q, gain, self.alpha, xp=xp)
 
     def optimum(self, target_prob: Any, delta: Any) -> Optimum:
         """`Divergence.optimum`: that of the named divergence where there is one, else the root."""
@@ -103,48 +103,48 @@ class Alpha(Divergence):
         return _MEMBERS.get(self.alpha, (None, 1.0))
 
 
-def _term(p: Any, q: Any, gain: Any, alpha: float) -> Any:
+def _term(p: Any, q: Any, gain: Any, alpha: float, *, xp: Any) -> Any:
     """q [s - (r^alpha - 1)/alpha] / (1-alpha) with r = 1 + s = p/q, for alpha <= 1/2.
 
     Near r = 1, with L = log r and G(x) = (e^x - 1 - x)/x^2, it is q L^2 [G(L) - alpha G(alpha L)]
     / (1-alpha), where the bracket keeps at least a fifth of G(L).
     """
     inside = (p > 0) & (q > 0)
-    a, b, x = np.where(inside, p, 1.0), np.where(inside, q, 1.0), np.where(inside, gain, 0.0)
+    a, b, x = xp.where(inside, p, 1.0), xp.where(inside, q, 1.0), xp.where(inside, gain, 0.0)
     with np.errstate(over="ignore", divide="ignore"):
-        near = np.abs(x) < b / 2
+        near = xp.abs(x) < b / 2
         ratio = a / b
         usual = (ratio > 0) & (ratio < np.inf)
-        far = np.where(usual, np.log(np.where(usual, ratio, 1.0)), np.log(a) - np.log(b))
-        log = np.where(near, np.log1p(np.where(near, x, 0.0) / b), far)
-        close = np.abs(log) < 1
-        small = np.where(close, log, 0.0)
-        bracket = _excess(small) - alpha * _excess(alpha * small)
+        far = xp.where(usual, xp.log(xp.where(usual, ratio, 1.0)), xp.log(a) - xp.log(b))
+        log = xp.where(near, xp.log1p(xp.where(near, x, 0.0) / b), far)
+        close = xp.abs(log) < 1
+        small = xp.where(close, log, 0.0)
+        bracket = _excess(small, xp=xp) - alpha * _excess(alpha * small, xp=xp)
         cancelling = b * (small * small * bracket)
-        power = _power_excess(b, ratio, log, alpha)
-        direct = np.where(inside, np.where(close, cancelling, x - power), 0.0)
-    edge = np.where(p > 0, gain, q * (1 / alpha - 1) if alpha > 0 else np.inf)
-    return np.where(inside, direct, np.where(gain == 0, 0.0, edge)) / (1 - alpha)
+        power = _power_excess(b, ratio, log, alpha, xp=xp)
+        direct = xp.where(inside, xp.where(close, cancelling, x - power), 0.0)
+    edge = xp.where(p > 0, gain, q * (1 / alpha - 1) if alpha > 0 else np.inf)
+    return xp.where(inside, direct, xp.where(gain == 0, 0.0, edge)) / (1 - alpha)
 
 
-def _power_excess(q: Any, ratio: Any, log: Any, alpha: float) -> Any:
+def _power_excess(q: Any, ratio: Any, log: Any, alpha: float, *, xp: Any) -> Any:
     """q (r^alpha - 1)/alpha; q log(r) for alpha = 0."""
     if alpha == 0:
         return q * log
-    gentle = np.abs(alpha * log) < 1
+    gentle = xp.abs(alpha * log) < 1
     share = q / alpha
-    flat = share * np.expm1(np.where(gentle, alpha * log, 0.0))
+    flat = share * xp.expm1(xp.where(gentle, alpha * log, 0.0))
     usual = (ratio > 0) & (ratio < np.inf) & ~gentle
-    power = np.where(usual, ratio, 1.0) ** (alpha / 2)  # r^alpha may overflow, q r^alpha not
-    root = np.where(usual, power, np.exp(alpha / 2 * log))
-    return np.where(gentle, flat, share * root * root - share)
+    power = xp.where(usual, ratio, 1.0) ** (alpha / 2)  # r^alpha may overflow, q r^alpha not
+    root = xp.where(usual, power, xp.exp(alpha / 2 * log))
+    return xp.where(gentle, flat, share * root * root - share)
 
 
-def _excess(x: Any) -> Any:
+def _excess(x: Any, *, xp: Any) -> Any:
     """(e^x - 1 - x) / x^2, relative error a few ulp."""
-    close = np.abs(x) < 1
-    near, far = np.where(close, x, 0.0), np.where(close, 1.0, x)
+    close = xp.abs(x) < 1
+    near, far = xp.where(close, x, 0.0), xp.where(close, 1.0, x)
     series = 0.0
     for coefficient in reversed(_SERIES):
         series = series * near + coefficient
-    return np.where(close, series, (np.expm1(far) - far) / (far * far))
+    return xp.where(close, series, (xp.expm1(far) - far) / (far * far))

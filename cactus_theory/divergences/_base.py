@@ -49,7 +49,7 @@ class Divergence(ABC):
     curvature: float | None = 1.0
 
     @abstractmethod
-    def _term(self, p: Any, q: Any, gain: Any) -> Any:
+    def _term(self, p: Any, q: Any, gain: Any, *, xp: Any = np) -> Any:
         """q f(p/q), where gain = p - q may be known more exactly than p and q."""
 
     @property

@@ -78,11 +78,11 @@ class ChiSquare(ClosedForm):
 
     curvature = 2.0
 
-    def _term(self, p: Any, q: Any, gain: Any) -> Any:
+    def _term(self, p: Any, q: Any, gain: Any, *, xp: Any = np) -> Any:
         inside = q > 0
         with np.errstate(over="ignore"):
-            ratio = gain / np.where(inside, q, 1.0)
-            return np.where(inside, gain * ratio, np.where(gain > 0, np.inf, 0.0))
+            ratio = gain / xp.where(inside, q, 1.0)
+            return xp.where(inside, gain * ratio, xp.where(gain > 0, np.inf, 0.0))
 
     def _closed(self, q: Any, room: Any, delta: Any, *, xp: Any) -> tuple[Any, Any, Any]:
         # 1 - g = (1-q) (1 - q - delta q) / (1 - q + sqrt(delta q (1-q))), where only the difference
@@ -108,8 +108,8 @@ class TotalVariation(ClosedForm):
 
     curvature = None
 
-    def _term(self, p: Any, q: Any, gain: Any) -> Any:
-        return np.abs(gain) / 2
+    def _term(self, p: Any, q: Any, gain: Any, *, xp: Any = np) -> Any:
+        return xp.abs(gain) / 2
 
     def _closed(self, q: Any, room: Any, delta: Any, *, xp: Any) -> tuple[Any, Any, Any]:
         left = compensated_sum(1.0, -q, -delta)
@@ -136,9 +136,9 @@ class SquaredHellinger(ClosedForm):
 
     curvature = 0.25
 
-    def _term(self, p: Any, q: Any, gain: Any) -> Any:
-        roots = np.sqrt(p) + np.sqrt(q)
-        return (gain / np.where(roots > 0, roots, 1.0)) ** 2 / 2
+    def _term(self, p: Any, q: Any, gain: Any, *, xp: Any = np) -> Any:
+        roots = xp.sqrt(p) + xp.sqrt(q)
+        return (gain / xp.where(roots > 0, roots, 1.0)) ** 2 / 2
 
     def _closed(self, q: Any, room: Any, delta: Any, *, xp: Any) -> tuple[Any, Any, Any]:
         # sqrt(1-g) times its conjugate is (1-delta)^2 - q, the only difference that could cancel.

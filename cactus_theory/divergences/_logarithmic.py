@@ -39,8 +39,8 @@ class KL(Divergence):
         """True: the Newton steps of `solve` run over any namespace."""
         return True
 
-    def _term(self, p: Any, q: Any, gain: Any) -> Any:
-        return kl_term_of(p, q, gain)
+    def _term(self, p: Any, q: Any, gain: Any, *, xp: Any = np) -> Any:
+        return kl_term_of(p, q, gain, xp=xp)
 
     def _overspent(self, rest: Any, q: Any, room: Any, delta: Any) -> Any:
         """The excess of g = 1 over the budget, -log(q) - delta, less what `rest` saves.
@@ -73,8 +73,8 @@ class ReverseKL(Divergence):
     0.6325
     """
 
-    def _term(self, p: Any, q: Any, gain: Any) -> Any:
-        return kl_term_of(q, p, -gain)
+    def _term(self, p: Any, q: Any, gain: Any, *, xp: Any = np) -> Any:
+        return kl_term_of(q, p, -gain, xp=xp)
 
 
 @dataclass(frozen=True)
@@ -92,6 +92,7 @@ class JensenShannon(Divergence):
 
     curvature = 0.25
 
-    def _term(self, p: Any, q: Any, gain: Any) -> Any:
+    def _term(self, p: Any, q: Any, gain: Any, *, xp: Any = np) -> Any:
         middle = p / 2 + q / 2
-        return (kl_term_of(p, middle, gain / 2) + kl_term_of(q, middle, -gain / 2)) / 2
+        sides = kl_term_of(p, middle, gain / 2, xp=xp), kl_term_of(q, middle, -gain / 2, xp=xp)
+        return (sides[0] + sides[1]) / 2

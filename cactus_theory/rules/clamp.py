@@ -1,6 +1,6 @@
 """Rules that recover with one level b for all tokens: the clamp, and Cactus with such recovery.
 
-Both need the whole target distribution, sorted by t = p/q; so they are solved with numpy. A clamp
+Both need the whole target distribution, sorted by t = p/q. A clamp
 has the largest acceptance of all rules that emit distributions of no larger divergence, for every
 strictly convex divergence. One level is the way to recover a given mass that costs least.
 """
@@ -18,6 +18,7 @@ from cactus_theory.divergences import KL, Divergence
 from cactus_theory.rules._base import CandidateRule, SharedRecoveryRule
 from cactus_theory.rules._clip import levels, times
 from cactus_theory.rules._facts import Facts
+from cactus_theory.rules._levels import SortedRatios
 
 
 class _OneLevel(SharedRecoveryRule):
@@ -25,19 +26,18 @@ class _OneLevel(SharedRecoveryRule):
 
     ordered: ClassVar[bool] = True
 
-    @property
-    def torch_ready(self) -> bool:
-        """False: tokens are sorted and counted with numpy."""
-        return False
-
     def shared_weights(self, draft: Any, target: Any, *, xp: Any = np) -> Any:
-        _numpy_only(xp)
-        return _by_position(_recovered, self.accepted_mass(draft, target), draft, target)
+        kept = self.accepted_mass(draft, target, xp=xp)
+        if xp is np:
+            return _by_position(_recovered, kept, draft, target)
+        level, _ = SortedRatios(draft, target, xp=xp).lower((draft - kept).sum(-1, keepdims=True))
+        return (level * target - draft).clip(min=0.0)
 
     def emitted(self, kept: Any, draft: Any, target: Any, *, xp: Any = np) -> Any:
         """The lost mass is spread by the one recovery distribution."""
-        _numpy_only(xp)
-        return _by_position(_emitted, kept, draft, target)
+        if xp is np:
+            return _by_position(_emitted, kept, draft, target)
+        return super().emitted(kept, draft, target, xp=xp)
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,11 @@ class OneLevelRecovery(_OneLevel):
         source="not in the paper",
     )
     rule: CandidateRule
+
+    @property
+    def torch_ready(self) -> bool:
+        """As of the rule it wraps."""
+        return self.rule.torch_ready
 
     def __post_init__(self) -> None:
         if not isinstance(self.rule, CandidateRule):
@@ -140,7 +145,11 @@ class Clamp(_OneLevel):
 
     def accepted_and_emitted(self, draft: Any, target: Any, *, xp: Any = np) -> tuple[Any, Any]:
         """Both from one solution for the two levels."""
-        _numpy_only(xp)
+        if xp is not np:
+            a, b = SortedRatios(draft, target, xp=xp).clip(self.divergence, self.epsilon)
+            most = xp.where(a < np.inf, xp.where(target > 0, a, 0.0) * target, draft)
+            kept = xp.minimum(draft, most)
+            return kept, xp.maximum(kept, b * target)
         draft, target = np.broadcast_arrays(draft, target)
         kept, law = np.empty(draft.shape), np.empty(draft.shape)
         for at in np.ndindex(draft.shape[:-1]):
@@ -198,8 +207,3 @@ def _by_position(solve: Any, *laws: Any) -> np.ndarray:
     for position in np.ndindex(out.shape[:-1]):
         out[position] = solve(*(law[position] for law in laws))
     return out
-
-
-def _numpy_only(xp: Any) -> None:
-    if xp is not np:
-        raise TypeError("this rule reads whole distributions and is solved with numpy only")

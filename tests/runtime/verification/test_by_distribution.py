@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from cactus_runtime import SamplingParams, judge
 from cactus_runtime.loop.warp import SamplingWarp
+from cactus_runtime.verification import by_distribution as module
 from cactus_runtime.verification.by_distribution import judge_by_distribution
 from cactus_runtime.verification.warp import IdentityWarp
 from cactus_theory import (
@@ -19,10 +20,12 @@ from cactus_theory import (
     CactusSafe,
     Lenience,
     Mixture,
+    SharedRecoveryRule,
     SpeculativeSampling,
     emission,
     specification,
 )
+from cactus_theory.rules.registry import RULES
 from cactus_theory.testing import (
     ConformanceError,
     as_sampler,
@@ -33,6 +36,11 @@ from cactus_theory.testing import (
 from cactus_theory.testing.strategies import budgets, pairs
 from tests.runtime.kit_adapters import in_torch
 
+ON_DEVICE = [
+    rule
+    for rule in (entry.example() for entry in RULES.values())
+    if isinstance(rule, SharedRecoveryRule) and rule.torch_ready
+]
 DRAFT = [Fraction(n, 16) for n in (1, 3, 4, 8)]
 TARGET = [Fraction(n, 16) for n in (6, 4, 4, 2)]
 
@@ -215,6 +223,21 @@ def test_a_lossless_position_is_plain_speculative_sampling_and_a_lossy_one_is_no
     first_rejected = boosted.accepted == 0
     assert torch.equal(mixed.last_token[first_rejected], boosted.last_token[first_rejected])
     assert torch.equal(mixed.accepted > 0, boosted.accepted > 0)
+
+
+@pytest.mark.parametrize("rule", ON_DEVICE, ids=str)
+def test_a_device_judges_as_the_host_does(rule, monkeypatch):
+    block = random_block(2, batch=60)
+    host = judge(rule, **block)
+    monkeypatch.setattr(module, "_on_device", lambda rule, tensor: True)
+    device = judge(rule, **block)
+    for field in ("accepted", "last_token"):
+        assert torch.equal(getattr(host, field), getattr(device, field))
+    for field in ("boosted", "acceptance_rate", "total_variation", "kl_bound"):
+        # sums of 9 terms in another order, and levels of a clamp solved in another way
+        torch.testing.assert_close(
+            getattr(host, field), getattr(device, field), rtol=1e-12, atol=1e-14
+        )
 
 
 @pytest.mark.parametrize("rule", [Cactus(0.3), CactusExact(0.3)])

@@ -34,11 +34,14 @@ READY = [
     *(CactusExact(0.3, d) for d in (KL(), ChiSquare(), TotalVariation(), SquaredHellinger())),
     *(CactusExact(0.3, Alpha(order)) for order in (0.5, 1.0, 2.0)),
     *(Lenience(0.5), Mixture(0.3), TypicalAcceptance(), TopKAcceptance(1), TopKAcceptance(3)),
+    *(OneLevelRecovery(Cactus(0.1)), OneLevelRecovery(SpeculativeSampling())),
+    *(Clamp(0.05, d) for d in (KL(), ReverseKL(), ChiSquare(), TotalVariation(), JensenShannon())),
+    *(Clamp(0.05, d) for d in (SquaredHellinger(), Alpha(-0.5), Alpha(0.0), Alpha(1.5))),
+    *(Clamp(0.0), Clamp(100.0)),
 ]
 NUMPY_ONLY = [
     *(CactusExact(0.3, d) for d in (ReverseKL(), JensenShannon(), Alpha(0.0), Alpha(1.5))),
-    *(Clamp(0.05), Clamp(0.05, ChiSquare())),
-    *(OneLevelRecovery(Cactus(0.1)), OneLevelRecovery(SpeculativeSampling())),
+    OneLevelRecovery(CactusExact(0.3, JensenShannon())),
 ]
 
 

@@ -62,12 +62,15 @@ def formula(text: str) -> Callable[[Any, np.ndarray], Any]:
 
 
 def largest_within_budget(rule: Any, p: np.ndarray, q: np.ndarray) -> Any:
-    """16 ulp below min(p, g) the budget is kept, 16 ulp above it is not, or p itself was reached"""
+    """16 ulp below min(p, g) the budget is kept, 32 ulp above it is not, or p itself was reached.
+
+    A root is sought for a budget that is lower by 12 + 4 |alpha| ulp at most.
+    """
     mass = rule.accepted_mass(p, q)
     counted = (p > q) & (q > 0)
     spent_by = rule.divergence.binary
     kept = spent_by(np.maximum(mass * (1 - ULPS), q), q) <= rule.delta
-    above = np.minimum(mass * (1 + ULPS) + ULPS * (q > 0.5), 1.0)
+    above = np.minimum(mass * (1 + 2 * ULPS) + ULPS * (q > 0.5), 1.0)
     spent = spent_by(above, q) > rule.delta
     return np.where(counted, kept & (spent | near(mass, p)), near(mass, np.minimum(p, q)))
 
@@ -196,7 +199,10 @@ EMITS: dict[str, Check] = {
     "clip(p, b q, a q), b <= 1 <= a": clipped,
     "p where accepted, the rest on argmax q": equal_law(rest_on_argmax),
     "p or more where accepted, 0 elsewhere": lambda rule, p, q: np.where(
-        among_largest(rule, q), emitted(rule, p, q) >= p - SLACK, emitted(rule, p, q) == 0
+        # Where rounding empties the residual, which takes p <= 2**-52, q is drawn from.
+        among_largest(rule, q),
+        emitted(rule, p, q) >= p - SLACK,
+        emitted(rule, p, q) <= 2.0**-52 * q,
     ),
 }
 

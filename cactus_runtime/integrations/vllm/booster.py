@@ -65,12 +65,13 @@ class Booster:
         Raises
         ------
         RuntimeError
-            If its parameters are not the known ones.
+            If its parameters are not the known ones; from a call, if it sets one that is not known.
         """
         signature = runner.signature(sample)
 
         def boosted(*args: Any, **kwargs: Any) -> Any:
             bound = signature.bind(*args, **kwargs)
+            runner.check_unknown(bound)
             rule, arguments = self.rule, bound.arguments
             shifts = not is_lossless(rule)
             if shifts:  # half precision would round the shift

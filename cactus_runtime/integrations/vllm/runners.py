@@ -1,6 +1,7 @@
 """vLLM's two model runners: where each calls its rejection sampler, and what the arguments mean.
 
-Written for vLLM 0.32.0. A function with parameters that are not known here is refused.
+Written for vLLM 0.30 to 0.33, whose signatures `tests/vllm/test_versions.py` records. A parameter
+that is not known here must be optional, and must keep its default.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 import torch
 
-KNOWN_VERSION = "0.32.0"
+KNOWN_VERSIONS = "0.30 to 0.33"
 
 
 @dataclass(frozen=True)
@@ -73,25 +74,49 @@ class Runner:
         Raises
         ------
         RuntimeError
-            If its parameters are not the known ones.
+            If a needed parameter is missing, or it requires one that is not known.
         """
         signature = inspect.signature(function)
-        names = set(signature.parameters)
-        odd = sorted(names.symmetric_difference(self.needed) - set(self.other))
-        if odd:
+        missing = set(self.needed) - set(signature.parameters)
+        empty = inspect.Parameter.empty
+        new = {name for name, default in self._unknown(signature).items() if default is empty}
+        if missing or new:
             raise RuntimeError(
                 f"cactus does not know this rejection_sample of {self.module}: its parameters "
-                f"differ in {', '.join(odd)}. {advice()}"
+                f"differ in {', '.join(sorted(missing | new))}. {advice()}"
             )
         return signature
+
+    def check_unknown(self, bound: inspect.BoundArguments) -> None:
+        """Refuse a call that sets a parameter that is not known.
+
+        Raises
+        ------
+        RuntimeError
+            If such a parameter does not have its default.
+        """
+        for name, default in self._unknown(bound.signature).items():
+            value = bound.arguments.get(name, default)
+            plain = isinstance(value, bool | int | float | str)
+            if value is not default and not (plain and value == default):
+                raise RuntimeError(
+                    f"cactus does not know the parameter {name} of rejection_sample of "
+                    f"{self.module}, which must keep its default {default!r}, got {value!r}. "
+                    f"{advice()}"
+                )
+
+    def _unknown(self, signature: inspect.Signature) -> dict[str, Any]:
+        """The defaults of parameters that are neither needed nor known."""
+        known = {*self.needed, *self.other}
+        return {name: p.default for name, p in signature.parameters.items() if name not in known}
 
 
 def advice() -> str:
     """What to install where this version of vLLM is not the known one."""
     version = getattr(import_module("vllm"), "__version__", "of unknown version")
     return (
-        f"This is vLLM {version}; cactus was written for {KNOWN_VERSION}: install that, or remove "
-        "'cactus' from additional_config."
+        f"This is vLLM {version}; cactus was written for {KNOWN_VERSIONS}: install one of these, "
+        "or remove 'cactus' from additional_config."
     )
 
 
@@ -129,7 +154,7 @@ def rebound(function: Any, name: str, change: Callable[[Any], Any]) -> FunctionT
 
     Examples
     --------
-    >>> rebound(advice, "KNOWN_VERSION", str.title).__name__
+    >>> rebound(advice, "KNOWN_VERSIONS", str.title).__name__
     'advice'
     >>> rebound(advice, "RUNNERS", tuple)
     Traceback (most recent call last):
@@ -183,6 +208,8 @@ def _drafts_v2(arguments: Mapping[str, Any]) -> DraftedRows | None:
     )
 
 
+# Read only where rejection_sample_method is "fly", which `configured_rule` refuses.
+_FLY = ("fly_window_size", "fly_entropy_threshold", "fly_entropy_top_k")
 V1 = Runner(
     "vllm.v1.sample.rejection_sampler",
     "forward",
@@ -195,6 +222,7 @@ V1 = Runner(
         "synthetic_mode",
         "synthetic_conditional_rates",
         "use_fp64_gumbel",
+        *_FLY,
     ),
     _drafts_v1,
     lambda tokens: (tokens != -1).sum(-1) - 1,
@@ -223,6 +251,7 @@ V2 = Runner(
         "watermarking",
         "watermarking_skip_mask",
         "watermark_key",
+        *_FLY,
     ),
     _drafts_v2,
     lambda output: output[1] - 1,

@@ -53,9 +53,12 @@ from cactus_theory.rules import Clamp as Clamp
 from cactus_theory.rules import Lenience as Lenience
 from cactus_theory.rules import Mixture as Mixture
 from cactus_theory.rules import OneLevelRecovery as OneLevelRecovery
+from cactus_theory.rules import RelaxedAcceptance as RelaxedAcceptance
 from cactus_theory.rules import Rule as Rule
 from cactus_theory.rules import SharedRecoveryRule as SharedRecoveryRule
 from cactus_theory.rules import SpeculativeSampling as SpeculativeSampling
+from cactus_theory.rules import ThresholdAcceptance as ThresholdAcceptance
+from cactus_theory.rules import TokenCascade as TokenCascade
 from cactus_theory.rules import TopKAcceptance as TopKAcceptance
 from cactus_theory.rules import TypicalAcceptance as TypicalAcceptance
 from cactus_theory.texts import TokenProbabilities as TokenProbabilities

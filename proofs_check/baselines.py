@@ -196,3 +196,46 @@ def typical_no_guarantee(
         lambda: certified(typical_accepts_anything, "typical-accepts-anything", **data),
         "counterexample",
     )
+
+
+@claim(
+    name="threshold-bound",
+    source="ours",
+    statement="two thresholds, g = 1 if q >= single, else min(1, q / total), grant at most q/l, "
+    "l = min(single, total), so KL(h||q) <= log(1/l)",
+    tex=r"g \le q / \ell,\ \ell = \min(\text{single}, \text{total}) \ \Rightarrow\ "
+    r"\mathrm{KL}(h\|q) \le \log\tfrac1\ell",
+    false=({"least": q * (1 + a)}, {"divisor": b / (1 + a)}),
+)
+def threshold_bound(least: Any = q / (1 + a), divisor: Any = b * (1 + a)) -> Iterator[Step]:
+    level, total, g, most = sp.symbols(r"\ell t g L", positive=True)
+    yield at_least(
+        "A token granted all has q at least single or at least total, hence at least l.",
+        q / level,
+        ("g", 1),
+        where={level: least},
+        assumes="$0 < \\ell \\le 1$",
+    )
+    yield at_least(
+        "Any other token is granted q/total, and total is at least l.",
+        q / level,
+        ("g", q / total),
+        where={total: divisor, level: b},
+    )
+    yield at_least(
+        "So $\\log(g/q) \\le \\log(1/\\ell)$. All other tokens are shrunk, as g is at least q, and "
+        "their logarithm is not positive.",
+        1,
+        ("(1-g)/(1-q)", (1 - g) / (1 - q)),
+        where={g: (q + c) / (1 + c)},
+        tex=r"1 \ge \frac{1-g}{1-q}",
+        assumes="$q < 1$; at q = 1 the candidate is the target",
+    )
+    yield at_least(
+        "With $L = \\log(1/\\ell)$ the divergence is at most its first term, $g \\log(g/q) \\le "
+        "g L$, and g is at most 1.",
+        most,
+        ("g L", g * most),
+        where={g: 1 / (1 + c)},
+        tex=r"\mathrm{KL}(h\|q) \le g L \le L",
+    )

@@ -19,6 +19,11 @@ from cactus_theory.rules._facts import Facts
 from cactus_theory.rules.baselines import Lenience, Mixture, TopKAcceptance, TypicalAcceptance
 from cactus_theory.rules.cactus import Cactus, CactusExact, CactusSafe
 from cactus_theory.rules.clamp import Clamp, OneLevelRecovery
+from cactus_theory.rules.engines import (
+    RelaxedAcceptance,
+    ThresholdAcceptance,
+    TokenCascade,
+)
 from cactus_theory.rules.parameters import Parameter
 from cactus_theory.rules.speculative import SpeculativeSampling
 
@@ -177,6 +182,38 @@ RULES: Mapping[str, Entry] = MappingProxyType(
             parameters=(Parameter("k", "how many most probable tokens are kept", "count", 10),),
             continuous=False,
             colour="#E69F00",
+            dash=(1, 2),
+        ),
+        "threshold": Entry(
+            kind=ThresholdAcceptance,
+            title="threshold acceptance 0.2, 0.8",
+            parameters=(
+                Parameter("single", "least q that is kept for certain", "fraction", 0.2),
+                Parameter("total", "by which any other q is divided", "fraction", 0.8),
+            ),
+            continuous=False,
+            colour="#D55E00",
+            dash=(1, 2),
+        ),
+        "relaxed": Entry(
+            kind=RelaxedAcceptance,
+            title="relaxed acceptance 10, 0.1",
+            parameters=(
+                Parameter("k", "how many most probable tokens may be kept", "count", 10),
+                Parameter("margin", "by which q may lie below the largest", "weight", 0.1),
+            ),
+            continuous=False,
+            colour="#0072B2",
+            dash=(1, 2),
+        ),
+        "cascade": Entry(
+            kind=TokenCascade,
+            title="token cascade 0.5",
+            parameters=(
+                Parameter("alpha", "by which share q may lie below the largest", "weight", 0.5),
+            ),
+            continuous=False,
+            colour="#009E73",
             dash=(1, 2),
         ),
     }

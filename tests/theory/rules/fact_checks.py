@@ -107,6 +107,13 @@ ACCEPTS: dict[str, Check] = {
     "1 if q > 0 is among the k largest, else 0": lambda rule, p, q: (
         rule.accepted_mass(p, q) == np.where(among_largest(rule, q), p, 0)
     ),
+    "1 if q is among the k largest and q >= max q - margin, else 0": lambda rule, p, q: (
+        rule.accepted_mass(p, q)
+        == np.where(among_largest(rule, q) & (q >= q.max() - rule.margin), p, 0)
+    ),
+    "1 if q >= (1-alpha) max q, else 0": lambda rule, p, q: (
+        rule.accepted_mass(p, q) == np.where(q >= (1 - rule.alpha) * q.max(), p, 0)
+    ),
 }
 
 
@@ -154,6 +161,7 @@ RECOVERS: dict[str, Check] = {
     "[h - p]_+": recovered(from_candidate),
     "[b q - p]_+": lambda rule, p, q: one_level(q, p + rule.shared_weights(p, q), p, above=True),
     "argmax q": recovered(first_largest),
+    "q": recovered(lambda rule, n, p, q: q),
     "[1{among} - p]_+": recovered(lambda rule, n, p, q: np.maximum(among_largest(rule, q) - p, 0)),
 }
 
@@ -185,6 +193,10 @@ def accepted_then_one_level(rule: Any, p: np.ndarray, q: np.ndarray) -> Any:
     return over & one_level(q, np.where(p > q, p, out), p, above=True)
 
 
+def rest_by_target(mass: Callable[[Any, np.ndarray, np.ndarray], np.ndarray]) -> Check:
+    return equal_law(lambda rule, p, q: mass(rule, p, q) + max(1 - mass(rule, p, q).sum(), 0) * q)
+
+
 def rest_on_argmax(rule: Any, p: np.ndarray, q: np.ndarray) -> np.ndarray:
     mass = rule.accepted_mass(p, q)
     return mass + (1 - mass.sum()) * np.eye(q.size)[np.argmax(q)]
@@ -198,6 +210,9 @@ EMITS: dict[str, Check] = {
     "min(p, g) where p > q, max(p, b q) elsewhere": accepted_then_one_level,
     "clip(p, b q, a q), b <= 1 <= a": clipped,
     "p where accepted, the rest on argmax q": equal_law(rest_on_argmax),
+    "p m + (1 - sum p m) q, m = 1 where accepted": rest_by_target(
+        lambda rule, p, q: np.where(rule.accepted_mass(p, q) > 0, p, 0)
+    ),
     "p or more where accepted, 0 elsewhere": lambda rule, p, q: np.where(
         # Where rounding empties the residual, which takes p <= 2**-52, q is drawn from.
         among_largest(rule, q),
@@ -323,6 +338,8 @@ READS: dict[str, Check] = {  # for "all of q", see WIDER
         near(q, level(rule, q)) | reads(rest_reversed)(rule, p, q)
     ),
     "the rank of q(n)": reads(ranks),
+    "q(n) and the largest q": reads(rest_reversed),
+    "q(n), its rank and the largest q": reads(rest_reversed),
 }
 CHECKS = {
     "accepts": ACCEPTS,

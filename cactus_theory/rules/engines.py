@@ -1,0 +1,187 @@
+"""Rules that other engines and papers use, so that one can look up what they do.
+
+SGLang's thresholds, TensorRT-LLM's relaxed acceptance, and the token cascade.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cactus_theory import _validate
+from cactus_theory.rules._base import CandidateRule, SharedRecoveryRule
+from cactus_theory.rules._facts import Facts
+from cactus_theory.rules.baselines import TopKAcceptance
+
+
+@dataclass(frozen=True)
+class ThresholdAcceptance(CandidateRule):
+    """SGLang's two thresholds: g = 1 if q >= single, else min(1, q / total).
+
+    g is at most q / l, l = min(single, total). So the candidate has KL(h||q) <= log(1/l), and so
+    has the emitted distribution, which is at most q / l anywhere. Where single < total, g jumps to
+    1 at q = single; elsewhere it is continuous, and `single` changes nothing.
+
+    Parameters
+    ----------
+    single : float
+        In (0, 1]: the least target probability of a token that is kept for certain.
+    total : float
+        In (0, 1]: by which the probability of every other token is divided. Both 1 is plain
+        speculative sampling.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If they are not.
+
+    References
+    ----------
+    SGLang, ``speculative_accept_threshold_single`` and ``speculative_accept_threshold_acc``.
+
+    Examples
+    --------
+    >>> ThresholdAcceptance(0.5, 0.8).boost(np.array([0.2, 0.5]))
+    array([0.25, 1.  ])
+    """
+
+    facts: ClassVar[Facts] = Facts(
+        accepts="min(1, g/p), g = 1 if q >= single, else min(q/total, 1)",
+        recovers="[h - p]_+",
+        emits="min(p, g) where p > q, between p and q elsewhere",
+        guarantees="KL(h||q) and KL(out||q) <= log(1/min(single, total))",
+        reads="q(n)",
+        source="SGLang, `speculative_accept_threshold_single`, `_acc`",
+    )
+    single: float
+    total: float
+
+    def __post_init__(self) -> None:
+        for name in ("single", "total"):
+            value = _validate.fraction(name, getattr(self, name), "(0, 1]")
+            object.__setattr__(self, name, value)
+
+    @property
+    def lossless(self) -> bool:
+        return self.single == self.total == 1
+
+    def boost(self, target_prob: Any, *, xp: Any = np) -> Any:
+        sure = self._is_sure(target_prob)  # and not divided, which could overflow
+        return xp.where(sure, 1.0, xp.where(sure, 0.0, target_prob) / self.total)[()]
+
+    def shrink(self, target_prob: Any, *, xp: Any = np) -> Any:
+        # 1 - q/total as (total - q)/total, without cancellation near q = total
+        sure, room = self._is_sure(target_prob), 1 - target_prob
+        left = xp.where(sure, 0.0, self.total - target_prob) / self.total
+        left = xp.clip(left / xp.where(room > 0, room, 1.0), 0.0, 1.0)
+        return xp.where(room > 0, left, 1.0)[()]
+
+    def _is_sure(self, target_prob: Any) -> Any:
+        return target_prob >= min(self.single, self.total)
+
+
+@dataclass(frozen=True)
+class RelaxedAcceptance(SharedRecoveryRule):
+    """Keep a token of the target's k most probable with q(n) >= max q - margin, else emit argmax q.
+
+    The engine applies it to greedy decoding, where the draft is certain of its token. The first of
+    equal maxima is emitted.
+
+    Parameters
+    ----------
+    k : int
+        >= 1.
+    margin : float
+        In [0, 1], a difference of probabilities.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a parameter is outside its range.
+
+    References
+    ----------
+    TensorRT-LLM, ``use_relaxed_acceptance_for_thinking``, ``relaxed_topk``, ``relaxed_delta``.
+
+    Examples
+    --------
+    >>> rule = RelaxedAcceptance(k=2, margin=0.25)
+    >>> rule.accepted_mass(np.array([0.25, 0.5, 0.25]), np.array([0.5, 0.375, 0.125]))
+    array([0.25, 0.5 , 0.  ])
+    """
+
+    facts: ClassVar[Facts] = Facts(
+        accepts="1 if q is among the k largest and q >= max q - margin, else 0",
+        recovers="argmax q",
+        emits="p where accepted, the rest on argmax q",
+        guarantees="none",
+        reads="q(n), its rank and the largest q",
+        source="TensorRT-LLM, relaxed acceptance",
+    )
+    k: int
+    margin: float
+
+    def __post_init__(self) -> None:
+        _validate.integer("k", self.k, 1)
+        object.__setattr__(self, "margin", _validate.fraction("margin", self.margin, "[0, 1]"))
+
+    def accepted_mass(self, draft: Any, target: Any, *, xp: Any = np) -> Any:
+        among = TopKAcceptance(self.k).accepted_mass(draft, target, xp=xp)
+        least = xp.amax(target, axis=-1, keepdims=True) - self.margin
+        return xp.where(target >= least, among, 0.0)
+
+    def shared_weights(self, draft: Any, target: Any, *, xp: Any = np) -> Any:
+        best = target == xp.amax(target, axis=-1, keepdims=True)
+        first = best & (xp.cumsum(best, axis=-1) == 1)
+        return xp.where(first, 1.0, 0.0 * target)
+
+
+@dataclass(frozen=True)
+class TokenCascade(SharedRecoveryRule):
+    """Keep a token with q(n) >= (1 - alpha) max q; else draw from the target.
+
+    The draft's distribution is not read. alpha = 0 keeps the most probable tokens only, 1 keeps
+    all.
+
+    Parameters
+    ----------
+    alpha : float
+        In [0, 1].
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the parameter is outside its range.
+
+    References
+    ----------
+    Narasimhan et al., "Faster cascades via speculative decoding" (arXiv 2405.19261), the rule
+    "Token V3".
+
+    Examples
+    --------
+    >>> TokenCascade(0.5).accepted_mass(np.array([0.5, 0.25, 0.25]), np.array([0.25, 0.625, 0.125]))
+    array([0.  , 0.25, 0.  ])
+    """
+
+    facts: ClassVar[Facts] = Facts(
+        accepts="1 if q >= (1-alpha) max q, else 0",
+        recovers="q",
+        emits="p m + (1 - sum p m) q, m = 1 where accepted",
+        guarantees="none",
+        reads="q(n) and the largest q",
+        source="Narasimhan et al. 2024, Token V3",
+    )
+    alpha: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "alpha", _validate.fraction("alpha", self.alpha, "[0, 1]"))
+
+    def accepted_mass(self, draft: Any, target: Any, *, xp: Any = np) -> Any:
+        least = (1 - self.alpha) * xp.amax(target, axis=-1, keepdims=True)
+        return xp.where(target >= least, draft, 0.0)
+
+    def shared_weights(self, draft: Any, target: Any, *, xp: Any = np) -> Any:
+        return target

@@ -108,13 +108,20 @@ def output_distribution(rule: Rule, *, draft: Any, target: Any) -> np.ndarray:
     array([0.6, 0.4])
     """
     draft, target = np.broadcast_arrays(*_validate.law_pair(draft=draft, target=target))
+    return accepted_and_emitted(rule, draft, target)[1]
+
+
+def accepted_and_emitted(
+    rule: Rule, draft: np.ndarray, target: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The accepted mass and `output_distribution`, without checks: arrays of one shape (..., V)."""
     if not isinstance(rule, CandidateRule):
-        return rule.accepted_and_emitted(draft, target)[1]
+        return rule.accepted_and_emitted(draft, target)
     kept = rule.accepted_mass(draft, target)
     law = np.empty_like(kept)
     for position in np.ndindex(draft.shape[:-1]):
         law[position] = _by_candidates(rule, draft[position], target[position], kept[position])
-    return law
+    return kept, law
 
 
 def _by_candidates(

@@ -32,8 +32,8 @@ import numpy as np
 from cactus_theory import _validate
 from cactus_theory._forward import LOGS, prefix_totals
 from cactus_theory.divergences import kl, total_variation
-from cactus_theory.emitted import output_distribution
-from cactus_theory.rules import CandidateRule, Rule
+from cactus_theory.emitted import accepted_and_emitted
+from cactus_theory.rules import Rule
 
 Verification = Literal["token", "block"]
 
@@ -267,10 +267,7 @@ def text_log_likelihood(
 def _of_token(token: int, rule: Rule, p: Any, q: Any) -> tuple[float, ...]:
     p, q = _validate.law_pair(draft=p, target=q)
     _validate.token("tokens", token, q.shape[-1])
-    if isinstance(rule, CandidateRule):
-        accepted, out = rule.accepted_mass(p, q), output_distribution(rule, draft=p, target=q)
-    else:
-        accepted, out = rule.accepted_and_emitted(p, q)
+    accepted, out = accepted_and_emitted(rule, p, q)
     costs = float(kl(out, q)), float(total_variation(out, q))
     covered = 1.0 if (out > 0).all() else float(q.sum(where=out > 0))
     return (*(float(x[token]) for x in (p, q, accepted, out)), *costs, covered)

@@ -38,6 +38,10 @@ class Judgement:
         TV(out, q) and a bound of KL(out || q) in nats.
     log_normaliser : float64 tensor, shape (B, k + 1)
         Log-sum-exp of the target's own logits; not finite where they give no distribution.
+    emitted_logprobs, warped_logprobs : float64 tensors, shape (B, k + 1), or None
+        If they were asked for: log-probabilities of each emitted token under the distribution it
+        was drawn from, and under the target's after the warp. Entries after the last token are
+        undefined.
 
     Examples
     --------
@@ -62,11 +66,21 @@ class Judgement:
     total_variation: torch.Tensor
     kl_bound: torch.Tensor
     log_normaliser: torch.Tensor
+    emitted_logprobs: torch.Tensor | None = None
+    warped_logprobs: torch.Tensor | None = None
+
+    @property
+    def emitted(self) -> torch.Tensor:
+        """The drafts kept and the last token, int64 of shape (B, k + 1); what follows is undefined."""
+        tokens = torch.nn.functional.pad(self.tokens, (0, 1))
+        return tokens.scatter(-1, self.accepted.unsqueeze(-1), self.last_token.unsqueeze(-1))
 
     def packed(self) -> torch.Tensor:
         """Everything except the normalisers in one float64 tensor, for `unpacked`."""
         columns = [self.accepted.unsqueeze(-1), self.last_token.unsqueeze(-1), self.tokens]
         columns += [self.logprobs, *(getattr(self, name) for name in _PER_DRAFT)]
+        if self.emitted_logprobs is not None and self.warped_logprobs is not None:
+            columns += [self.emitted_logprobs, self.warped_logprobs]
         return torch.cat([column.double() for column in columns], dim=-1)
 
 
@@ -83,6 +97,9 @@ class RowJudgement:
         One per drafted token, rejected ones included.
     logprobs : list of float
         Log-probabilities of `tokens` under the target itself.
+    emitted_logprobs, warped_logprobs : list of float or None
+        The same under what they were drawn from, and under the target's distribution after the
+        warp; None if they were not asked for.
     empty_at : int or None
         The first position at which the processors left no token.
     """
@@ -91,6 +108,8 @@ class RowJudgement:
     accepted: int
     verdicts: list[Verdict]
     logprobs: list[float]
+    emitted_logprobs: list[float] | None = None
+    warped_logprobs: list[float] | None = None
     empty_at: int | None = None
 
     @property
@@ -100,17 +119,26 @@ class RowJudgement:
         return all(map(math.isfinite, [*self.logprobs, *judged]))
 
 
-def unpacked(packed: Sequence[Sequence[float]], counts: Sequence[int]) -> list[RowJudgement]:
-    """Unpack rows of `Judgement.packed`, given the numbers of valid drafted tokens."""
-    return [_row(numbers, count) for numbers, count in zip(packed, counts, strict=True)]
+def unpacked(
+    packed: Sequence[Sequence[float]], counts: Sequence[int], *, emitted_logprobs: bool = False
+) -> list[RowJudgement]:
+    """Unpack rows of `Judgement.packed`, given the numbers of valid drafted tokens.
+
+    `emitted_logprobs` says whether they were asked for.
+    """
+    rows = zip(packed, counts, strict=True)
+    return [_row(numbers, count, emitted_logprobs) for numbers, count in rows]
 
 
-def _row(numbers: Sequence[float], count: int) -> RowJudgement:
-    k = (len(numbers) - 3) // (2 + len(_PER_DRAFT))
+def _row(numbers: Sequence[float], count: int, more: bool) -> RowJudgement:
+    columns = 4 + len(_PER_DRAFT) if more else 2 + len(_PER_DRAFT)  # of k numbers at least
+    k = (len(numbers) - 3 - 2 * more) // columns
     accepted, last = int(numbers[0]), int(numbers[1])
     drafted = [int(token) for token in numbers[2 : 2 + k]]
     logprobs = list(numbers[2 + k : 3 + 2 * k])
     figures = [numbers[3 + i * k : 3 + i * k + count] for i in range(2, 2 + len(_PER_DRAFT))]
+    ends = len(numbers) - 2 * (k + 1), len(numbers) - (k + 1)
+    others = [list(numbers[end : end + accepted + 1]) if more else None for end in ends]
     return RowJudgement(
         tokens=[*drafted[:accepted], last],
         accepted=accepted,
@@ -119,4 +147,6 @@ def _row(numbers: Sequence[float], count: int) -> RowJudgement:
             for token, *judged in zip(drafted[:count], *figures, strict=True)
         ],
         logprobs=logprobs[: accepted + 1],
+        emitted_logprobs=others[0],
+        warped_logprobs=others[1],
     )

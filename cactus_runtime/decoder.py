@@ -27,6 +27,7 @@ from cactus_runtime.request import Prompt, Request
 from cactus_runtime.result.result import DecodeResult
 from cactus_runtime.result.trace import Token
 from cactus_runtime.sampling import SamplingParams
+from cactus_runtime.verification.method import Verification
 from cactus_theory._validate import integer, is_integer
 from cactus_theory.rules import Rule, SpeculativeSampling
 
@@ -284,6 +285,8 @@ def decode(
     eos_token_id: int | Sequence[int] | None = None,
     max_total_variation: float = math.inf,
     max_kl: float = math.inf,
+    verification: Verification = "token",
+    emitted_logprobs: bool = False,
     tokenizer: PreTrainedTokenizerBase | None = None,
     device: str | torch.device | None = None,
     on_token: Callable[[Token], object] | None = None,
@@ -298,6 +301,8 @@ def decode(
         As for `Request`.
     max_total_variation, max_kl
         Budgets of the whole text, as for `Request`.
+    verification, emitted_logprobs
+        As for `Request`.
     on_token : callable, optional
         Called with each `Token` as it is committed.
 
@@ -329,6 +334,8 @@ def decode(
         eos_token_id=eos_token_id,
         max_total_variation=max_total_variation,
         max_kl=max_kl,
+        verification=verification,
+        emitted_logprobs=emitted_logprobs,
     )
     decoder = Decoder(target, draft=draft, tokenizer=tokenizer, device=device)
     return decoder.stream(request).finish(on_token)

@@ -10,6 +10,7 @@ from typing import Any
 from cactus_runtime.draft_length import AdaptiveDraft, FixedLength
 from cactus_runtime.sampling import SamplingParams
 from cactus_runtime.streams import Streams
+from cactus_runtime.verification.method import Method, Verification
 from cactus_theory._validate import integer, word
 from cactus_theory.ledger import Ledger
 from cactus_theory.rules import Rule, SpeculativeSampling
@@ -56,6 +57,15 @@ class Request:
         exceed one. Then TV(text, target's text) <= max_total_variation and
         KL(text || target's text) <= max_kl nats, between the distributions of whole texts; see
         `cactus_theory.ledger`.
+    verification : {"token", "block"}
+        Verify drafts one after the other, or all of a block together. Blocks are then as long or
+        longer, and each position emits the same distribution for the same charge. This needs an
+        ordered rule, and costs whole rows of the emitted distribution; see
+        `cactus_theory.verify_block`.
+    emitted_logprobs : bool
+        Record for every token the log-probabilities under what it was really drawn from, and under
+        the target after `sampling`: `Token.emitted_logprob` and `Token.warped_logprob`. Their
+        difference makes `DecodeResult.log_weight`.
 
     Raises
     ------
@@ -81,13 +91,14 @@ class Request:
     stop_when: Callable[[Sequence[int]], Any] | None = None
     max_total_variation: float = math.inf
     max_kl: float = math.inf
+    verification: Verification = "token"
+    emitted_logprobs: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.num_draft_tokens, AdaptiveDraft):
             integer("num_draft_tokens", self.num_draft_tokens, 0)
         integer("max_new_tokens", self.max_new_tokens, 1)
-        if not isinstance(self.rule, Rule):
-            raise TypeError(f"rule must be one of cactus_theory's rules, got {self.rule!r}")
+        self.method.check()
         if not isinstance(self.sampling, SamplingParams):
             raise TypeError(f"sampling must be SamplingParams, got {self.sampling!r}")
         stop = self.stop
@@ -106,6 +117,11 @@ class Request:
         """`num_draft_tokens` as a policy."""
         length = self.num_draft_tokens
         return length if isinstance(length, AdaptiveDraft) else FixedLength(int(length))
+
+    @property
+    def method(self) -> Method:
+        """How drafts are verified, and what is recorded of it."""
+        return Method(self.rule, self.verification, self.emitted_logprobs)
 
     @property
     def budget(self) -> Ledger:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 import click
 
@@ -16,6 +16,7 @@ from cactus_theory.rules import Rule
 
 if TYPE_CHECKING:
     from cactus_runtime.result.result import DecodeResult
+    from cactus_runtime.result.trace import Token
 
 PAIRS = ("smollm2", "tiny")  # repeated here, for help and completion without model code
 INTERRUPTED = 130
@@ -45,6 +46,16 @@ INTERRUPTED = 130
 @click.option("--seed", type=int, help="Makes a run repeatable.")
 @click.option("--max-kl", default=float("inf"), help="KL budget of the whole text, in nats.")
 @click.option("--max-tv", default=float("inf"), help="Total variation budget of the text.")
+@click.option(
+    "--verification",
+    type=click.Choice(("token", "block")),
+    default="token",
+    show_default=True,
+    help="Verify drafts one by one, or a block together.",
+)
+@click.option(
+    "--emitted-logprobs", is_flag=True, help="Record what each token was really drawn from."
+)
 @click.option("--raw", is_flag=True, help="Do not apply the chat template.")
 @click.option(
     "--json",
@@ -70,6 +81,8 @@ def decode(
     seed: int | None,
     max_kl: float,
     max_tv: float,
+    verification: Literal["token", "block"],
+    emitted_logprobs: bool,
     raw: bool,
     as_json: bool,
     html: Path | None,
@@ -105,6 +118,8 @@ def decode(
         seed=seed,
         max_kl=max_kl,
         max_total_variation=max_tv,
+        verification=verification,
+        emitted_logprobs=emitted_logprobs,
     )
     decoder = Decoder(target or pair, draft=draft, device=device)
     if getattr(decoder.tokenizer, "chat_template", None) and not raw:
@@ -140,6 +155,8 @@ def record(result: DecodeResult) -> dict[str, Any]:
     >>> len(data["tokens"]), sorted(data["tokens"][0])
     (3, ['id', 'logprob', 'origin', 'text', 'verdict'])
     """
+    logs = ("emitted_logprob", "warped_logprob", "log_weight")
+    sums = result.sums()
     return {
         "text": result.text,
         "rule": f"{result.rule}",
@@ -152,8 +169,17 @@ def record(result: DecodeResult) -> dict[str, Any]:
         "kl_bound_nats": result.kl_bound,
         "tokens_per_second": result.tokens_per_second,
         "warnings": list(result.warnings),
-        "tokens": [dataclasses.asdict(token) for token in result.trace],
+        **{name: sums[name] for name in logs if name in sums},
+        "tokens": [_shown(token) for token in result.trace],
     }
+
+
+def _shown(token: Token) -> dict[str, Any]:
+    """A token as data, without what was not asked for."""
+    fields = dataclasses.asdict(token)
+    if token.emitted_logprob is None:
+        del fields["emitted_logprob"], fields["warped_logprob"]
+    return fields
 
 
 def _prompt(argument: str | None, file: TextIO | None) -> str:

@@ -30,7 +30,7 @@ from cactus_runtime.sampling import SamplingParams
 from cactus_runtime.streams import Purpose
 from cactus_runtime.verification.judge import judge, judged_in_torch
 from cactus_runtime.verification.judgement import RowJudgement, unpacked
-from cactus_theory.rules import Rule
+from cactus_runtime.verification.method import Method
 
 _KEPT = 16  # programs
 
@@ -54,21 +54,21 @@ class BlockPrograms:
 
     def __init__(self, target: StaticContext, drafter: FusedDrafter) -> None:
         self._target, self._drafter = target, drafter
-        self._programs: list[tuple[tuple[Rule, SamplingParams, int], BlockProgram | None]] = []
+        self._programs: list[tuple[tuple[Method, SamplingParams, int], BlockProgram | None]] = []
 
     def find(self, rows: Sequence[Row]) -> BlockProgram | None:
         """The program for the next block of these rows, made if necessary;
 
-        None if there is none. There is one if the rows share rule and sampling, if no rule, budget,
-        processor or adaptive draft length needs the host, and if the models have only the last
-        tokens left to read.
+        None if there is none. There is one if the rows share method and sampling, if no rule,
+        budget, processor or adaptive draft length needs the host, and if the models have only the
+        last tokens left to read.
         """
         lengths = self._target.lengths
-        rules = distinct(row.request.rule for row in rows)
+        methods = distinct(row.request.method for row in rows)
         samplings = distinct(row.request.sampling for row in rows)
         k = max(_longest(row) for row in rows)
         if (
-            len(rules) > 1
+            len(methods) > 1
             or len(samplings) > 1
             or any(row.has_budget or any(row.processors.values()) for row in rows)
             or not all(isinstance(row.length, FixedLength) for row in rows)
@@ -76,14 +76,14 @@ class BlockPrograms:
             or not self._drafter.ready(rows, k)
         ):
             return None
-        return self._known((rules[0], samplings[0], k))
+        return self._known((methods[0], samplings[0], k))
 
-    def _known(self, key: tuple[Rule, SamplingParams, int]) -> BlockProgram | None:
+    def _known(self, key: tuple[Method, SamplingParams, int]) -> BlockProgram | None:
         for known, program in self._programs:
             if known == key:
                 return program
         program = None
-        if judged_in_torch(key[0]):
+        if judged_in_torch(key[0].rule):
             program = BlockProgram(self._target, self._drafter, *key)
         self._programs.append((key, program))
         del self._programs[:-_KEPT]
@@ -98,7 +98,7 @@ def open_programs(target: Context, drafter: BatchDrafter) -> BlockPrograms | Non
 
 
 class BlockProgram:
-    """Blocks of up to k drafted tokens, under one rule and one sampling.
+    """Blocks of up to k drafted tokens, under one method and one sampling.
 
     A row that may draft fewer tokens still computes k of them, and the extra ones are not used.
     Unused rows of the batch are computed too, and their results are dropped.
@@ -107,8 +107,8 @@ class BlockProgram:
     ----------
     target : StaticContext
     drafter : FusedDrafter
-    rule : Rule
-        A rule for which `judged_in_torch` holds.
+    method : Method
+        Of a rule for which `judged_in_torch` holds.
     sampling : SamplingParams
         Only its temperature and filters are applied, and nothing that reads earlier tokens.
     k : int
@@ -118,12 +118,12 @@ class BlockProgram:
         self,
         target: StaticContext,
         drafter: FusedDrafter,
-        rule: Rule,
+        method: Method,
         sampling: SamplingParams,
         k: int,
     ) -> None:
         self._target, self._drafter = target, drafter
-        self._rule, self._warp, self._k = rule, SamplingWarp(sampling), k
+        self._method, self._warp, self._k = method, SamplingWarp(sampling), k
         shape = len(target.lengths), 4 + len(Purpose) * (k + 1)
         self._given = torch.zeros(shape, dtype=torch.float64, device=target.model.device)
         self._given[:, 2] = 2  # dummy tokens for unused rows: the last two, which are zeros
@@ -142,7 +142,9 @@ class BlockProgram:
             self._launch = self._target.recorder(self._compute)
         packed, drafts, normaliser = self._launch()
         self._drafter.drafted(rows, self._k)
-        judgements = unpacked(packed[: len(rows)].tolist(), counts)
+        judgements = unpacked(
+            packed[: len(rows)].tolist(), counts, emitted_logprobs=self._method.emitted_logprobs
+        )
         return Judged(judgements, drafts.of(slice(len(rows)), counts), normaliser[: len(rows)])
 
     @torch.no_grad()
@@ -155,7 +157,7 @@ class BlockProgram:
         steps = torch.arange(self._k + 1, device=tokens.device)
         logits = self._target.read_at(tokens, length - 1 + steps)
         judgement = judge(
-            self._rule,
+            self._method.rule,
             drafts.tokens,
             draft_probs=drafts.probs,
             target_logits=logits,
@@ -163,6 +165,8 @@ class BlockProgram:
             recover_uniforms=uniforms[:, 0, Purpose.RECOVER],
             num_drafts=count.squeeze(-1),
             warp=self._warp,
+            verification=self._method.verification,
+            emitted_logprobs=self._method.emitted_logprobs,
         )
         return judgement.packed(), drafts, judgement.log_normaliser
 

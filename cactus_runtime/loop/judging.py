@@ -17,15 +17,15 @@ from cactus_runtime.streams import Purpose
 from cactus_runtime.verification.charges import Charges
 from cactus_runtime.verification.judge import judge, judged_in_torch
 from cactus_runtime.verification.judgement import RowJudgement, unpacked
+from cactus_runtime.verification.method import Method
 from cactus_runtime.verification.reading import log_normaliser
 from cactus_theory.ledger import budget_stop
-from cactus_theory.rules import Rule
 
 
 def judge_rows(
     rows: Sequence[Row], drafts: Drafts, logits: torch.Tensor, uniforms: torch.Tensor
 ) -> list[RowJudgement]:
-    """Verify one block of B rows; rows with equal rules are judged together.
+    """Verify one block of B rows; rows of one method are judged together.
 
     Parameters
     ----------
@@ -41,15 +41,15 @@ def judge_rows(
     NonFiniteLogitsError
         If logits that matter are not finite.
     """
-    if any(any(row.processors.values()) or _needs_host(row) for row in rows):
+    if any(any(row.processors.values()) or _needs_host(row, logits) for row in rows):
         check_finite(rows, drafts, log_normaliser(logits))  # before the rules raise on NaN
-    rules = distinct(row.request.rule for row in rows)
+    methods = distinct(row.request.method for row in rows)
     judged: dict[int, RowJudgement] = {}
-    for rule in rules:
-        own = [i for i, row in enumerate(rows) if row.request.rule == rule]
-        some = slice(None) if len(rules) == 1 else own
+    for method in methods:
+        own = [i for i, row in enumerate(rows) if row.request.method == method]
+        some = slice(None) if len(methods) == 1 else own
         found = _judge_alike(
-            rule,
+            method,
             [rows[i] for i in own],
             drafts.of(some, [drafts.counts[i] for i in own]),
             logits[some],
@@ -80,13 +80,13 @@ def check_finite(rows: Sequence[Row], drafts: Drafts, normaliser: torch.Tensor) 
 
 
 def _judge_alike(
-    rule: Rule,
+    method: Method,
     rows: Sequence[Row],
     drafts: Drafts,
     logits: torch.Tensor,
     uniforms: torch.Tensor,
 ) -> list[RowJudgement]:
-    """Rows under one rule; with one host synchronisation if none of them has a budget.
+    """Rows of one method; with one host synchronisation if none of them has a budget.
 
     A position whose charge would take a row's ledger past its budget is verified losslessly, and so
     are all positions after it. `cactus_theory.ledger` explains why later ones may not be
@@ -95,7 +95,7 @@ def _judge_alike(
     warp = BlockWarp(rows, "target", drafts.tokens)
     limited = any(row.has_budget for row in rows)
     judgement = judge(
-        rule,
+        method.rule,
         drafts.tokens,
         draft_probs=drafts.probs,
         target_logits=logits,
@@ -104,8 +104,12 @@ def _judge_alike(
         num_drafts=to_device(drafts.counts, logits.device),
         warp=warp,
         limits=partial(_lossy_positions, rows, drafts.counts) if limited else None,
+        verification=method.verification,
+        emitted_logprobs=method.emitted_logprobs,
     )
-    judged = unpacked(judgement.packed().tolist(), drafts.counts)
+    judged = unpacked(
+        judgement.packed().tolist(), drafts.counts, emitted_logprobs=method.emitted_logprobs
+    )
     if logits.is_cpu or not all(row.finite for row in judged):
         check_finite(rows, drafts, judgement.log_normaliser)
     return [replace(row, empty_at=warp.empty_at.get(i)) for i, row in enumerate(judged)]
@@ -123,6 +127,8 @@ def _lossy_positions(rows: Sequence[Row], counts: Sequence[int], charges: Charge
     return to_device(found, charges.kl_bound.device)
 
 
-def _needs_host(row: Row) -> bool:
-    """Whether judging a row needs the host, because of its budget or its rule."""
-    return row.has_budget or not judged_in_torch(row.request.rule)
+def _needs_host(row: Row, logits: torch.Tensor) -> bool:
+    """Whether judging a row needs the host, because of its budget, or for numpy's formulas."""
+    rule, verification, emitted_logprobs = row.request.method
+    whole_rows = verification == "block" or emitted_logprobs
+    return row.has_budget or not judged_in_torch(rule) or (whole_rows and logits.is_cpu)

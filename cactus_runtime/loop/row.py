@@ -97,8 +97,14 @@ class Row:
         tokens = judgement.tokens[: judgement.empty_at]
         drafted = len(verdicts)
         last: Origin = "plain" if drafted == 0 else "bonus" if accepted == drafted else "recovered"
+        nothing: list[float | None] = [None] * len(tokens)
+        logprobs = (
+            judgement.logprobs,
+            judgement.emitted_logprobs or nothing,
+            judgement.warped_logprobs or nothing,
+        )
         emitted: list[Token] = []
-        for i, (token, logprob) in enumerate(zip(tokens, judgement.logprobs, strict=False)):
+        for i, (token, *logs) in enumerate(zip(tokens, *logprobs, strict=False)):
             self.ids.append(token)
             reason = self._end(token)
             piece = self._text.push(token, last=reason is not None)
@@ -108,8 +114,10 @@ class Row:
                     id=token,
                     text=piece,
                     origin="accepted" if i < accepted else last,
-                    logprob=logprob,
+                    logprob=logs[0],
                     verdict=verdicts[i] if i < drafted else None,
+                    emitted_logprob=logs[1],
+                    warped_logprob=logs[2],
                 )
             )
             self.trace.append(emitted[-1])

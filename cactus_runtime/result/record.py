@@ -105,6 +105,41 @@ class DecodeRecord:
         """
         return sum((verdict.kl_bound for verdict in self.verdicts), 0.0)
 
+    @property
+    def log_weight(self) -> float:
+        """Log of the importance weight w of this text, as it was decoded.
+
+        Sum of log q(x) - log out(x) over the verified positions, in nats, with q the target's
+        distribution after temperature, filters and penalties. Over many decodes the average of
+        w f(text) estimates what the target gives for f, without bias, if the decoder can emit
+        whatever the target can; see `cactus_theory.path_log_weight`.
+
+        Raises
+        ------
+        ValueError
+            If the request did not ask for `emitted_logprobs`.
+
+        Examples
+        --------
+        >>> from cactus_runtime import Decoder, Request
+        >>> from cactus_theory import Cactus, effective_sample_size
+        >>> request = Request("dog:", rule=Cactus(0.1), max_new_tokens=5, seed=1,
+        ...                   emitted_logprobs=True)
+        >>> results = Decoder("tiny").batch(request.samples(4)).finish()
+        >>> 1 <= float(effective_sample_size([result.log_weight for result in results])) <= 4
+        True
+        """
+        warped, emitted = self._logs()
+        return sum(a - b for a, b in zip(warped, emitted, strict=True) if a != b)
+
+    def _logs(self) -> tuple[list[float], list[float]]:
+        """Log-probabilities of all tokens, after the warp and as emitted."""
+        warped = [x for token in self.trace if (x := token.warped_logprob) is not None]
+        emitted = [x for token in self.trace if (x := token.emitted_logprob) is not None]
+        if len(emitted) < len(self.trace):
+            raise ValueError("log_weight needs a request with emitted_logprobs=True")
+        return warped, emitted
+
     def sums(self) -> dict[str, Any]:
         """Counts and sums for JSON, from which rates and means over many results can be computed.
 
@@ -116,7 +151,9 @@ class DecodeRecord:
             `total_variation` and `kl_bound` (nats) are sums over the judged tokens; `seconds` is
             the total time. `kl_bound` is None where it is infinite, which JSON cannot represent: a
             rule such as `Mixture` then gave positive probability to a token that the target never
-            emits.
+            emits. If the request asked for `emitted_logprobs`: `emitted_logprob` and
+            `warped_logprob` are sums over all tokens, and `log_weight` is that of the path (nats);
+            None is then -inf.
 
         Examples
         --------
@@ -126,6 +163,14 @@ class DecodeRecord:
         (5, 'SpeculativeSampling()', True)
         """
         verdicts = self.verdicts
+        logs: dict[str, float] = {}
+        if any(token.emitted_logprob is not None for token in self.trace):
+            warped, emitted = self._logs()
+            logs = {
+                "emitted_logprob": sum(emitted),
+                "warped_logprob": sum(warped),
+                "log_weight": self.log_weight,
+            }
         return {
             "rule": str(self.rule),
             "seed": self.seed,
@@ -141,6 +186,7 @@ class DecodeRecord:
             "total_variation": self.total_variation,
             "kl_bound": self.kl_bound if math.isfinite(self.kl_bound) else None,
             "seconds": self.seconds.total,
+            **{name: x if math.isfinite(x) else None for name, x in logs.items()},
         }
 
     @property

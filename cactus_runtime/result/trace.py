@@ -21,7 +21,8 @@ class Verdict:
     id : int
         The drafted token n; also the emitted token if it was accepted.
     draft_prob, target_prob, boosted : float
-        p(n), q(n), and g(n): the chance to pass was min(g/p, 1).
+        p(n), q(n), and g(n): the chance to pass was min(g/p, 1). Under block verification g stands
+        for p times the chance to be kept, given that the drafts before it are.
     acceptance_rate : float
         sum_x min(p, g): the chance that a token drafted here passes.
     total_variation, kl_bound : float
@@ -64,6 +65,12 @@ class Token:
         Log-probability under the target itself, before temperature, filters and penalties.
     verdict : Verdict or None
         The verdict on the token drafted here, with its charge; None where nothing was drafted.
+    emitted_logprob, warped_logprob : float or None
+        If the request asked for `emitted_logprobs`: log-probabilities (nats), given everything
+        before, under the distribution that this token was really drawn from, and under the target's
+        after temperature, filters and penalties. They are equal where there was no draft to verify,
+        and under plain speculative sampling. `warped_logprob` is -inf for a token that the target
+        never emits.
 
     Examples
     --------
@@ -76,6 +83,8 @@ class Token:
     origin: Origin
     logprob: float = field(repr=False)
     verdict: Verdict | None = field(repr=False)
+    emitted_logprob: float | None = field(default=None, repr=False)
+    warped_logprob: float | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)

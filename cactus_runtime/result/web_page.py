@@ -116,6 +116,9 @@ def details(token: Token) -> dict[str, str]:
         "id": f"{token.id}",
         "log-probability": f"{token.logprob:.6g} nats",
     }
+    if token.emitted_logprob is not None and token.warped_logprob is not None:
+        shown["drawn with log-probability"] = f"{token.emitted_logprob:.6g} nats"
+        shown["target's, after the warp"] = f"{token.warped_logprob:.6g} nats"
     verdict = token.verdict
     if verdict is None:
         return shown | {"charged": "nothing"}

@@ -1,4 +1,4 @@
-"""What a position really emits: whole rows of the emitted distribution, and its logarithm at a token.
+"""The distribution that a position emits: whole rows, and log-probabilities of a block's tokens.
 
 In float64. On a CPU the theory's numpy formulas run, elsewhere torch formulas that make no decision
 on the host.
@@ -144,9 +144,7 @@ def emitted_logprobs(
     return {"emitted_logprobs": emitted, "warped_logprobs": warped}
 
 
-def _at_tokens(
-    rule: Rule, part: Part, token: torch.Tensor, wanted: torch.Tensor
-) -> torch.Tensor:
+def _at_tokens(rule: Rule, part: Part, token: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
     """out(x) of one token at each of n positions; on a CPU only where it is wanted."""
     draft, target = part.draft, part.target
     if not draft.is_cpu:

@@ -5,16 +5,20 @@ Agrees token for token with `cactus_theory.specification.verify`.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TypeGuard
 
 import torch
 
 from cactus_runtime.verification import kernels
 from cactus_runtime.verification.acceptance import check_shapes
+from cactus_runtime.verification.block import judge_as_block
 from cactus_runtime.verification.by_distribution import judge_by_distribution
 from cactus_runtime.verification.candidates import judge_candidates
-from cactus_runtime.verification.charges import Limits
+from cactus_runtime.verification.charges import Charges, Limits
+from cactus_runtime.verification.emitted import emitted_logprobs as logprobs_emitted
 from cactus_runtime.verification.judgement import Judgement
+from cactus_runtime.verification.method import Method, Verification
 from cactus_runtime.verification.warp import IdentityWarp, Warp
 from cactus_theory.rules import CandidateRule, Rule
 
@@ -32,6 +36,8 @@ def judge(
     num_drafts: torch.Tensor | None = None,
     warp: Warp = _NO_WARP,
     limits: Limits | None = None,
+    verification: Verification = "token",
+    emitted_logprobs: bool = False,
 ) -> Judgement:
     """Keep a prefix of each row's drafted tokens, draw one more token, and report the charges.
 
@@ -53,6 +59,11 @@ def judge(
     limits : callable Charges of shape (B, k) -> int64 tensor of shape (B,), optional
         How many positions of each row may use the rule. The others are verified by plain
         speculative sampling and charged nothing. Default all.
+    verification : {"token", "block"}
+        Token by token, or all drafts of a block together, which keeps as many tokens or more and
+        needs an ordered rule; see `cactus_theory.verify_block`.
+    emitted_logprobs : bool
+        Whether to compute the judgement's `emitted_logprobs` and `warped_logprobs`.
 
     Returns
     -------
@@ -62,8 +73,8 @@ def judge(
 
     Raises
     ------
-    ValueError
-        If the shapes do not fit.
+    TypeError, ValueError
+        If the shapes do not fit, or block verification is asked of a rule that is not ordered.
 
     Examples
     --------
@@ -83,12 +94,43 @@ def judge(
         "num_drafts": num_drafts,
     }
     check_shapes(tokens, target_logits, others)
-    block = {**others, "target_logits": target_logits, "limits": limits}
-    if not judged_in_torch(rule):
-        return judge_by_distribution(rule, tokens, **block, warp=warp)
-    if kernels.applies(target_logits) and warp.temperature is not None:
-        return kernels.judge_candidates(rule, tokens, **block, warp=warp)
-    return judge_candidates(rule, tokens, **block, warp=warp)
+    Method(rule, verification, emitted_logprobs).check()
+    kept = None if limits is None else _Remembered(limits)
+    block = {**others, "target_logits": target_logits, "limits": kept, "warp": warp}
+    if verification == "block":
+        judgement = judge_as_block(rule, tokens, **block)
+    elif not judged_in_torch(rule):
+        judgement = judge_by_distribution(rule, tokens, **block)
+    elif kernels.applies(target_logits) and warp.temperature is not None:
+        judgement = kernels.judge_candidates(rule, tokens, **block)
+    else:
+        judgement = judge_candidates(rule, tokens, **block)
+    if not emitted_logprobs:
+        return judgement
+    found = logprobs_emitted(
+        rule,
+        judgement,
+        draft_probs=draft_probs,
+        target_logits=target_logits,
+        num_drafts=num_drafts,
+        warp=warp,
+        lossy=None if kept is None else kept.lossy,
+    )
+    return replace(judgement, **found)
+
+
+class _Remembered:
+    """Limits that remember which positions they allowed the rule."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self.lossy: torch.Tensor | None = None
+
+    def __call__(self, charges: Charges) -> torch.Tensor:
+        count = self._limits(charges)
+        place = torch.arange(charges.kl_bound.shape[1], device=count.device)
+        self.lossy = place < count.unsqueeze(-1)
+        return count
 
 
 def judged_in_torch(rule: Rule) -> TypeGuard[CandidateRule]:

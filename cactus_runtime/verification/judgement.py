@@ -71,7 +71,7 @@ class Judgement:
 
     @property
     def emitted(self) -> torch.Tensor:
-        """The drafts kept and the last token, int64 of shape (B, k + 1); what follows is undefined."""
+        """The drafts kept and the last token, shape (B, k + 1); what follows is undefined."""
         tokens = torch.nn.functional.pad(self.tokens, (0, 1))
         return tokens.scatter(-1, self.accepted.unsqueeze(-1), self.last_token.unsqueeze(-1))
 

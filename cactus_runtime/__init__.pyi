@@ -20,5 +20,7 @@ from .result.trace import Token as Token
 from .result.trace import Verdict as Verdict
 from .result.web_page import html_page as html_page
 from .sampling import SamplingParams as SamplingParams
+from .scoring import TextScore as TextScore
+from .scoring import score as score
 from .verification.judge import judge as judge
 from .verification.judgement import Judgement as Judgement

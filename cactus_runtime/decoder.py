@@ -201,8 +201,8 @@ class Decoder:
             check_together(**models)
 
     def _row(self, request: Request) -> Row:
-        ids = self._encode(request.prompt)
-        self._check_room(len(ids), request.max_new_tokens)
+        ids = self.encode(request.prompt)
+        self.check_room(len(ids), request.max_new_tokens)
         self._check_ids(request.sampling)
         if request.stop:
             self._need_tokenizer("stop strings")
@@ -212,16 +212,17 @@ class Decoder:
             raise ValueError(f"eos_token_id must be in [0, {size}), got {max(ends)}")
         return Row(request, ids, self.tokenizer, ends)
 
-    def _encode(self, prompt: Prompt) -> tuple[int, ...]:
+    def encode(self, prompt: Prompt, *, name: str = "prompt") -> tuple[int, ...]:
+        """Check a prompt, and return its token ids; errors call it `name`."""
         ids: Any
         if isinstance(prompt, torch.Tensor):
             ids = prompt.tolist()
         elif isinstance(prompt, str):
-            tokenizer = self._need_tokenizer("a text prompt")
+            tokenizer = self._need_tokenizer(f"a text {name}")
             try:
                 ids = tokenizer(prompt)["input_ids"]
             except TypeError as error:  # tokenizers refuse a lone surrogate
-                raise ValueError(f"prompt must be encodable text, got {prompt!r}") from error
+                raise ValueError(f"{name} must be encodable text, got {prompt!r}") from error
         elif isinstance(prompt, Sequence) and prompt and isinstance(prompt[0], dict):
             messages: Any = prompt
             template = self._need_tokenizer("a chat prompt").apply_chat_template
@@ -235,14 +236,14 @@ class Decoder:
             ids = list(prompt)
         else:
             raise TypeError(
-                f"prompt must be text, a sequence of token ids or of messages, got {prompt!r}"
+                f"{name} must be text, a sequence of token ids or of messages, got {prompt!r}"
             )
         if len(ids) == 0:
-            raise ValueError(f"prompt must have at least one token, got {prompt!r}")
+            raise ValueError(f"{name} must have at least one token, got {prompt!r}")
         size = vocabulary_size(self.target)
         for token in ids:
             if not is_integer(token) or not 0 <= token < size:
-                raise ValueError(f"prompt ids must be integers in [0, {size}), got {token!r}")
+                raise ValueError(f"{name} ids must be integers in [0, {size}), got {token!r}")
         return tuple(map(int, ids))
 
     def _need_tokenizer(self, what: str) -> PreTrainedTokenizerBase:
@@ -250,7 +251,8 @@ class Decoder:
             raise ValueError(f"tokenizer must be given for {what} when target is a loaded model")
         return self.tokenizer
 
-    def _check_room(self, prompt_tokens: int, max_new_tokens: int) -> None:
+    def check_room(self, prompt_tokens: int, max_new_tokens: int) -> None:
+        """Raise ValueError if the models' contexts are too short for so many tokens."""
         for role, model in self._models.items():
             length = context_length(model)
             if length is not None and prompt_tokens + max_new_tokens > length:

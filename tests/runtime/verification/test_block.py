@@ -144,6 +144,6 @@ def test_positions_beyond_a_budget_are_verified_as_the_targets_own():
 
 
 def test_a_rule_that_is_not_ordered_is_refused():
-    with pytest.raises(ValueError, match="ordered rule.*TypicalAcceptance"):
+    with pytest.raises(ValueError, match=r"ordered rule.*TypicalAcceptance"):
         judged(TypicalAcceptance(0.1, 0.3), [[0]], [[[0.5, 0.5]]], [[[0.5, 0.5]] * 2], [[0.5]],
                [0.5])  # fmt: skip

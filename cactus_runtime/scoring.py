@@ -1,0 +1,226 @@
+"""`score`: how probable a given text is under the decoder, by one pass of each model over it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from cactus_runtime.decoder import Decoder
+from cactus_runtime.draft_length import AdaptiveDraft
+from cactus_runtime.loading import eos_token_ids
+from cactus_runtime.models.kv_cache import Context, NonFiniteLogitsError, vocabulary_size
+from cactus_runtime.pairs import Pair
+from cactus_runtime.request import Prompt
+from cactus_runtime.sampling import SamplingParams
+from cactus_runtime.verification.method import Method, Verification
+from cactus_runtime.verification.warp import at_least_float32
+from cactus_theory import TokenProbabilities, prefix_log_likelihood, token_probabilities
+from cactus_theory._validate import integer
+from cactus_theory.rules import Rule, SpeculativeSampling
+
+
+@dataclass(frozen=True)
+class TextScore:
+    """Likelihood of a text under a decoder, and the probabilities of its tokens.
+
+    Attributes
+    ----------
+    tokens : tuple of int
+        Those of the text, without the prompt.
+    prompt_tokens : int
+    probabilities : TokenProbabilities
+        For each token p, q, the chance that it is drafted and accepted, out, and the cost of its
+        position.
+    log_likelihoods : float64 array, shape (T,)
+        Log-probability (nats) that the decoder's text begins with the first 1, 2, ..., T tokens.
+
+    Examples
+    --------
+    >>> from cactus_runtime import score
+    >>> found = score("tiny", "a small animal", prompt="dog:")
+    >>> len(found.tokens) == len(found.log_likelihoods)
+    True
+    """
+
+    tokens: tuple[int, ...]
+    prompt_tokens: int
+    probabilities: TokenProbabilities = field(repr=False)
+    log_likelihoods: np.ndarray = field(repr=False)
+
+    @property
+    def log_likelihood(self) -> float:
+        """Log-probability of the text under the decoder, in nats."""
+        return float(self.log_likelihoods[-1])
+
+    @property
+    def target_log_likelihood(self) -> float:
+        """Log-probability of the text under the target itself, in nats; -inf if it never emits it."""
+        with np.errstate(divide="ignore"):
+            return float(np.log(self.probabilities.target).sum())
+
+    @property
+    def log_probabilities(self) -> np.ndarray:
+        """Log-probability of each token under the decoder, given those before it, shape (T,)."""
+        with np.errstate(invalid="ignore"):
+            return np.diff(self.log_likelihoods, prepend=0.0)
+
+
+def score(
+    target: str | Path | Pair | PreTrainedModel,
+    text: str | Sequence[int],
+    *,
+    prompt: Prompt,
+    draft: str | Path | PreTrainedModel | None = None,
+    rule: Rule = SpeculativeSampling(),
+    num_draft_tokens: int = 4,
+    sampling: SamplingParams = SamplingParams(),
+    max_new_tokens: int | None = None,
+    verification: Verification = "token",
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    device: str | torch.device | None = None,
+    chunk: int = 128,
+    on_progress: Callable[[int, int], object] | None = None,
+) -> TextScore:
+    """Exact log-probability that the decoder writes a given text after a prompt.
+
+    Both models read the text once, in chunks. The probability sums over all ways in which each
+    token may have been accepted, recovered or drawn after a block; see
+    `cactus_theory.text_log_likelihood`. It does not exist for adaptive numbers of drafts and for
+    budgets, which make the rule depend on the path: there each decoded path has
+    `DecodeResult.log_weight`.
+
+    Parameters
+    ----------
+    target, draft, tokenizer, device
+        As for `Decoder`; the draft must be a model.
+    text : str or sequence of int
+        Tokenized by itself, so a text that continues a word is better given as ids.
+    prompt, rule, num_draft_tokens, sampling, verification
+        As for `Request`.
+    max_new_tokens : int, optional
+        The decoder's limit, which shortens its last blocks. None: none is shortened, and the result
+        is the probability that a long text begins so.
+    chunk : int
+        Tokens read at once.
+    on_progress : callable, optional
+        Called with the number of tokens read and that of all tokens, after each chunk.
+
+    Returns
+    -------
+    TextScore
+
+    Raises
+    ------
+    ModelNotFoundError, NonFiniteLogitsError, TypeError, ValueError
+        Naming the argument and its value.
+
+    Examples
+    --------
+    >>> from cactus_theory import Cactus
+    >>> found = score("tiny", "a small animal", prompt="dog:", rule=Cactus(0.1))
+    >>> bool(found.log_likelihood < 0), found.probabilities.emitted.shape == (len(found.tokens),)
+    (True, True)
+    >>> plain = score("tiny", "a small animal", prompt="dog:")
+    >>> abs(plain.log_likelihood - plain.target_log_likelihood) < 1e-9
+    True
+    """
+    if isinstance(num_draft_tokens, AdaptiveDraft):
+        raise TypeError(
+            "num_draft_tokens must be an integer, because with an adaptive number only paths have "
+            f"probabilities (DecodeResult.log_weight), got {num_draft_tokens!r}"
+        )
+    integer("num_draft_tokens", num_draft_tokens, 0)
+    integer("chunk", chunk, 1)
+    Method(rule, verification).check()
+    decoder = Decoder(target, draft=draft, tokenizer=tokenizer, device=device)
+    if not isinstance(decoder.draft, PreTrainedModel):
+        raise TypeError(
+            "draft must be a model, because a text has a likelihood only where every token has a "
+            f"draft probability, got {decoder.draft!r}"
+        )
+    before, tokens = decoder.encode(prompt), decoder.encode(text, name="text")
+    if vocabulary_size(decoder.draft) <= max(*before, *tokens):
+        raise ValueError(
+            f"text and prompt must hold ids of the draft, below {vocabulary_size(decoder.draft)}, "
+            f"got {max(*before, *tokens)}"
+        )
+    decoder.check_room(len(before), len(tokens))
+    rows = [
+        _Reading(decoder, model, before, tokens, sampling=sampling, chunk=chunk)
+        for model in (decoder.draft, decoder.target)
+    ]
+    found = token_probabilities(
+        list(tokens),
+        draft=iter(rows[0]),
+        target=iter(_told(rows[1], on_progress)),
+        rule=rule,
+    )
+    logs = prefix_log_likelihood(
+        found,
+        num_draft_tokens=num_draft_tokens,
+        max_new_tokens=max_new_tokens,
+        verification=verification,
+    )
+    return TextScore(tokens, len(before), found, logs)
+
+
+class _Reading:
+    """Distributions of one model at each token of a text, as float64 rows of the target's width."""
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        model: PreTrainedModel,
+        prompt: Sequence[int],
+        tokens: Sequence[int],
+        *,
+        sampling: SamplingParams,
+        chunk: int,
+    ) -> None:
+        self.model, self.prompt, self.tokens = model, prompt, tokens
+        self._sampling, self.chunk = sampling, chunk
+        self._width = vocabulary_size(decoder.target)
+        ends = eos_token_ids(decoder.target, decoder.tokenizer, None)
+        self._processors = sampling.processors_for(len(prompt), ends)
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        ids = torch.tensor([[*self.prompt, *self.tokens]], device=self.model.device)
+        held = ids[0].tolist()
+        context = Context(self.model, rows=1, slots=len(held))
+        at = len(self.prompt)
+        while at < len(held):
+            more = context.limited(min(self.chunk, len(held) - at) - 1, at)
+            unread = context.unread(0, held[:at])
+            logits = context.read([unread], ids[:, at : at + more])[0]
+            yield from self._laws(logits, ids, at)
+            at += more + 1
+
+    def _laws(self, logits: torch.Tensor, ids: torch.Tensor, at: int) -> Iterator[np.ndarray]:
+        logits = at_least_float32(logits[:, : self._width])
+        if not torch.isfinite(logits.logsumexp(-1)).all():
+            raise NonFiniteLogitsError(
+                f"a model gave non-finite logits within the text, after token {at - 1} or later"
+            )
+        missing = self._width - logits.shape[-1]
+        logits = torch.nn.functional.pad(logits, (0, missing), value=-torch.inf)
+        for i, row in enumerate(logits):
+            row = row.unsqueeze(0)
+            if self._processors:
+                before: torch.LongTensor = ids[:, : at + i]  # type: ignore[assignment]
+                row = self._processors(before, row.clone())  # type: ignore[arg-type]
+            yield self._sampling.warp(row).softmax(-1, dtype=torch.float64)[0].cpu().numpy()
+
+
+def _told(
+    reading: _Reading, on_progress: Callable[[int, int], object] | None
+) -> Iterator[np.ndarray]:
+    total = len(reading.tokens)
+    for i, row in enumerate(reading, start=1):
+        yield row
+        if on_progress is not None and (i % reading.chunk == 0 or i == total):
+            on_progress(i, total)

@@ -59,7 +59,7 @@ class TextScore:
 
     @property
     def target_log_likelihood(self) -> float:
-        """Log-probability of the text under the target itself, in nats; -inf if it never emits it."""
+        """Log-probability of the text under the target itself, in nats."""
         with np.errstate(divide="ignore"):
             return float(np.log(self.probabilities.target).sum())
 
@@ -221,6 +221,6 @@ def _told(
 ) -> Iterator[np.ndarray]:
     total = len(reading.tokens)
     for i, row in enumerate(reading, start=1):
-        yield row
         if on_progress is not None and (i % reading.chunk == 0 or i == total):
             on_progress(i, total)
+        yield row

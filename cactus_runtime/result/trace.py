@@ -21,8 +21,8 @@ class Verdict:
     id : int
         The drafted token n; also the emitted token if it was accepted.
     draft_prob, target_prob, boosted : float
-        p(n), q(n), and g(n): the chance to pass was min(g/p, 1). Under block verification g stands
-        for p times the chance to be kept, given that the drafts before it are.
+        p(n), q(n), and g(n): the chance to pass was min(g/p, 1). Under block verification g is the
+        probability that n is drafted and kept, given that the drafts before it are kept.
     acceptance_rate : float
         sum_x min(p, g): the chance that a token drafted here passes.
     total_variation, kl_bound : float

@@ -35,9 +35,10 @@ def judge_as_block(
 ) -> Judgement:
     """`judge` with ``verification="block"``.
 
-    A draft is kept, given that those before it are, with chance s_i / s_(i-1), in the notation of
-    `cactus_theory.block_verification`; a token drafted from p, with 1 - S_(i-1) / s_(i-1). These
-    are the judgement's `boosted` / `draft_prob` and `acceptance_rate`.
+    Given that the drafts before it are kept, token n is drafted and kept with probability
+    p(n) s_i / s_(i-1), in the notation of `cactus_theory.block_verification`, and some token
+    is with 1 - S_(i-1) / s_(i-1). These are the judgement's `boosted` and `acceptance_rate`. The first may
+    exceed p(n), because earlier drafts are kept more often if n follows them.
     """
     batch, k = tokens.shape
     out = target_logits.new_empty(*tokens.shape, target_logits.shape[-1], dtype=torch.float64)
@@ -83,7 +84,7 @@ def judge_as_block(
         logprobs=logprobs_of(tokens, accepted, last_token, target_logits, normaliser),
         draft_prob=draft_prob,
         target_prob=table[0],
-        boosted=draft_prob * (survival[:, 1:] / divisor).clamp(max=1.0),
+        boosted=draft_prob * survival[:, 1:] / divisor,
         acceptance_rate=(1 - missing / divisor).clamp(0.0, 1.0),
         total_variation=charges.total_variation,
         kl_bound=charges.kl_bound,

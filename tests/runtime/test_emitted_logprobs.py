@@ -107,12 +107,13 @@ def test_texts_do_not_depend_on_what_is_recorded_of_them():
 def test_budgets_leave_the_path_its_weight(verification):
     """Where the budget stopped the rule, a token was the target's own."""
     pair = alike(seed=2)
-    for result in decoded(pair, rule=Cactus(0.5), max_kl=0.3, verification=verification):
+    results = decoded(pair, rule=Cactus(0.5), max_kl=0.8, verification=verification)
+    assert any(result.log_weight != 0 for result in results)
+    for result in results:
         stopped = [t for t in result.trace if t.verdict and t.verdict.total_variation == 0]
         assert stopped
         assert all(token.emitted_logprob == token.warped_logprob for token in stopped)
-        assert result.kl_bound <= 0.3
-        assert result.log_weight != 0
+        assert result.kl_bound <= 0.8
 
 
 class Ban(LogitsProcessor):
@@ -151,7 +152,7 @@ def test_greedy_texts_are_certain():
     assert result.log_weight == 0
 
 
-@pytest.mark.parametrize("rule", [Cactus(0.2), Clamp(0.05)])
+@pytest.mark.parametrize("rule", [Cactus(0.2), Lenience(0.6)])
 @pytest.mark.parametrize("verification", ["token", "block"])
 def test_weighted_texts_answer_for_the_target(rule, verification):
     """A z-test; without weights the same samples are off by many standard errors.

@@ -73,7 +73,7 @@ def test_it_keeps_and_draws_what_the_specification_does(seed, k, rule, vocabular
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_the_chance_to_pass_is_that_of_the_surviving_prefix(rule):
+def test_what_is_granted_multiplies_to_the_survival_of_the_prefix(rule):
     rng = np.random.default_rng(7)
     for _ in range(20):
         tokens, p, q = block_of(rng, 4, 5)

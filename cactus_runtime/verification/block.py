@@ -37,8 +37,8 @@ def judge_as_block(
 
     Given that the drafts before it are kept, token n is drafted and kept with probability
     p(n) s_i / s_(i-1), in the notation of `cactus_theory.block_verification`, and some token
-    is with 1 - S_(i-1) / s_(i-1). These are the judgement's `boosted` and `acceptance_rate`. The first may
-    exceed p(n), because earlier drafts are kept more often if n follows them.
+    is with 1 - S_(i-1) / s_(i-1). These are the judgement's `boosted` and `acceptance_rate`. The
+    first may exceed p(n), because earlier drafts are kept more often if n follows them.
     """
     batch, k = tokens.shape
     out = target_logits.new_empty(*tokens.shape, target_logits.shape[-1], dtype=torch.float64)

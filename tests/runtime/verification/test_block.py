@@ -93,7 +93,7 @@ def test_a_grid_of_uniforms_gives_the_exact_distribution_of_a_block(rule):
         rule, draft=lambda block: p[len(block)], target=lambda block: q[len(block)],
         num_draft_tokens=2,
     )  # fmt: skip
-    cells = 24
+    cells = 12
     grid = (np.arange(cells) + 0.5) / cells
     points = np.array(np.meshgrid(grid, grid, grid, indexing="ij")).reshape(3, -1).T
     found: dict = {}
@@ -112,7 +112,7 @@ def test_a_grid_of_uniforms_gives_the_exact_distribution_of_a_block(rule):
     assert sum(abs(found.get(key, 0.0) - chance) for key, chance in wanted.items()) < 3 / cells
 
 
-def test_certain_drafts_are_verified_as_token_by_token():
+def test_certain_drafts_are_kept_with_the_chances_of_token_by_token():
     rng = np.random.default_rng(5)
     tokens, _, q = block_of(rng, 3, 4)
     accept, recover = rng.random((50, 3)), rng.random(50)
@@ -122,8 +122,8 @@ def test_certain_drafts_are_verified_as_token_by_token():
         target_logits=torch.tensor(np.stack([q] * 50)).log(),
         accept_uniforms=torch.tensor(accept), recover_uniforms=torch.tensor(recover),
     )  # fmt: skip
-    assert block.accepted.tolist() == token.accepted.tolist()
-    assert block.last_token.tolist() == token.last_token.tolist()
+    # Which uniforms keep them differs; out at a certain token is g, up to its rounding.
+    np.testing.assert_allclose(block.boosted.numpy(), token.boosted.numpy(), rtol=1e-12)
 
 
 def test_positions_beyond_a_budget_are_verified_as_the_targets_own():

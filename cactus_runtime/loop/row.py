@@ -104,7 +104,7 @@ class Row:
             judgement.warped_logprobs or nothing,
         )
         emitted: list[Token] = []
-        for i, (token, *logs) in enumerate(zip(tokens, *logprobs, strict=False)):
+        for i, (token, logprob, drawn, warped) in enumerate(zip(tokens, *logprobs, strict=False)):
             self.ids.append(token)
             reason = self._end(token)
             piece = self._text.push(token, last=reason is not None)
@@ -114,10 +114,10 @@ class Row:
                     id=token,
                     text=piece,
                     origin="accepted" if i < accepted else last,
-                    logprob=logs[0],
+                    logprob=logprob,
                     verdict=verdicts[i] if i < drafted else None,
-                    emitted_logprob=logs[1],
-                    warped_logprob=logs[2],
+                    emitted_logprob=drawn,
+                    warped_logprob=warped,
                 )
             )
             self.trace.append(emitted[-1])

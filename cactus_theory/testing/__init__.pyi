@@ -1,5 +1,16 @@
 """The public names of `cactus_theory.testing`; each is imported when it is first asked for."""
 
+from ._alternatives import ALTERNATIVES as ALTERNATIVES
+from ._alternatives import Alternative as Alternative
+from ._alternatives import Situation as Situation
+from ._alternatives import of_rule as of_rule
+from ._alternatives import other as other
+from ._audit import Audit as Audit
+from ._audit import Likely as Likely
+from ._audit_power import measured_tolerance as measured_tolerance
+from ._audit_power import tokens_to_tell as tokens_to_tell
+from ._auditor import Auditor as Auditor
+from ._auditor import audit as audit
 from ._block import block_distribution as block_distribution
 from ._calls import ConformanceError as ConformanceError
 from ._calls import OnePosition as OnePosition
@@ -13,6 +24,7 @@ from ._mistakes import Mistake as Mistake
 from ._mistakes import tempered as tempered
 from ._naming import diagnose as diagnose
 from ._naming import wrong_distributions as wrong_distributions
+from ._phases import BlockPhases as BlockPhases
 from ._sampling import SamplingReport as SamplingReport
 from ._sampling import check_by_sampling as check_by_sampling
 from ._sampling import check_counts as check_counts

@@ -17,8 +17,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0: success. 1: a claim has an unexpected verdict, or the reader of a pipe has closed it. 2:
-        bad usage, bad input, or a package is not installed. 130: interrupted.
+        0: success. 1: a claim has an unexpected verdict, a sampler fails its audit, or the reader
+        of a pipe has closed it. 2: bad usage, bad input, or a package is not installed. 3: an audit
+        had too few tokens for what it should detect. 130: interrupted.
 
     Examples
     --------

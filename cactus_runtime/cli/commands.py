@@ -28,6 +28,7 @@ COMMANDS = {
         "cactus_runtime.cli.optimum:optimum",
         "What a candidate's budget grants to one token.",
     ),
+    "audit": Entry("cactus_runtime.cli.audit:audit", "Is a sampler what it is said to be?"),
     "check": Entry("proofs_check.__main__:main", "Verify the theorems by machine.", forwards=True),
     "demo": Entry("cactus_runtime.cli.demo:demo", "Compare a rule with plain decoding."),
     "bench": Entry("cactus_runtime.cli.bench:bench", "Time the decoder."),
@@ -89,8 +90,10 @@ def cactus() -> None:
     \b
     Exit status:
       0    success
-      1    a claim has an unexpected verdict, or the reader of a pipe has closed it
+      1    a claim has an unexpected verdict, a sampler fails its audit, or the reader of a pipe has
+           closed it
       2    bad usage, bad input, or a package is not installed
+      3    an audit had too few tokens for what it should detect
       130  interrupted
 
     Characters that an output's encoding lacks are written as escapes such as \\u2603.

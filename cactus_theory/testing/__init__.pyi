@@ -7,10 +7,10 @@ from ._alternatives import of_rule as of_rule
 from ._alternatives import other as other
 from ._audit import Audit as Audit
 from ._audit import Likely as Likely
+from ._audit_call import audit as audit
 from ._audit_power import measured_tolerance as measured_tolerance
 from ._audit_power import tokens_to_tell as tokens_to_tell
 from ._auditor import Auditor as Auditor
-from ._auditor import audit as audit
 from ._block import block_distribution as block_distribution
 from ._calls import ConformanceError as ConformanceError
 from ._calls import OnePosition as OnePosition

@@ -1,0 +1,1 @@
+"""Transcripts of other samplers: reading, asking a server for them, and judging them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -125,7 +126,7 @@ def _asked(options: dict[str, Any]) -> list[dict[str, Any]]:
         settings,
         concurrency=options["concurrency"],
     )
-    with click.progressbar(answers, length=len(missing), label="asking", file=_stderr()) as bar:
+    with click.progressbar(answers, length=len(missing), label="asking", file=sys.stderr) as bar:
         for found in bar:
             known.append(found)
             if output is not None:
@@ -165,7 +166,7 @@ def _judged(told: list[dict[str, Any]], options: dict[str, Any], claim: Any, det
     scorer = Scorer(target, draft=draft, **settings)
     if measured:
         tolerance = tolerance_of(ready.samples, target, scorer, draft=draft, **settings)
-    with click.progressbar(length=len(ready.samples), label="scoring", file=_stderr()) as bar:
+    with click.progressbar(length=len(ready.samples), label="scoring", file=sys.stderr) as bar:
         found, first = audit_samples(
             ready.samples,
             scorer,
@@ -234,7 +235,3 @@ def _number(value: str) -> float:
         raise ValueError(
             f"tolerance must be a number of nats or 'measure', got {value!r}"
         ) from None
-
-
-def _stderr() -> TextIO:
-    return click.get_text_stream("stderr")

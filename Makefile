@@ -6,7 +6,7 @@ WORKERS ?= 2  # processes of `make test`, each with models of its own: some 2 GB
 # Two threads stall whenever the other core is busy; set it higher on a quiet machine.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-lm-eval test-vllm sweep-models lint docs figure clean
+.PHONY: demo test test-lm-eval test-vllm sweep-models audit-engines lint docs figure clean
 
 demo: .venv/demo
 	.venv/bin/cactus demo $(ARGS)
@@ -28,6 +28,16 @@ test-lm-eval: .venv/lm-eval
 # Every causal language model class of transformers, built tiny: docs/models.md; some minutes.
 sweep-models: .venv/test
 	.venv/bin/python scripts/sweep_models.py $(ARGS)
+
+# Transcripts of other decoders over the tiny pair, audited: docs/engines.md; some minutes.
+ENGINES ?= ours ours-cactus transformers transformers-assisted transformers-lookup transformers-ensemble
+audit-engines: .venv/test
+	mkdir -p build
+	for engine in $(ENGINES); do \
+		.venv/bin/python scripts/audit_engines.py $$engine > build/$$engine.jsonl || exit 1; \
+		.venv/bin/cactus audit build/$$engine.jsonl --pair tiny --temperature 0.7; \
+		test $$? -le 1 || exit 1; \
+	done
 
 lint: .venv/dev
 	.venv/bin/ruff check .

@@ -83,6 +83,8 @@ def assert_agrees_with_torch(rule, block):
     rtol, atol = (1e-9, 1e-14) if exact else (2e-6, 1e-7)
     for field in fields(got):
         found, wanted = getattr(got, field.name), getattr(want, field.name)
+        if found is None and wanted is None:  # asked for by nobody
+            continue
         if field.name == "logprobs":  # those after the last token have no meaning
             after = torch.arange(found.shape[1]) > got.accepted.unsqueeze(-1)
             found, wanted = (part.masked_fill(after, 0.0) for part in (found, wanted))

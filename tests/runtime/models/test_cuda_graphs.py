@@ -14,6 +14,7 @@ from cactus_runtime.loop.drafting import ModelDrafts, NoDrafts
 from cactus_runtime.models.cuda_graphs import HostReads
 from cactus_runtime.models.static_kv_cache import StaticContext
 from cactus_runtime.verification import device_functions, kernels, passes
+from cactus_runtime.verification.method import Method
 from cactus_theory import (
     Cactus,
 )
@@ -42,7 +43,7 @@ def program_of(draft, rule, sampling, k, *, rows=2):
     if draft is not None:
         with programs():
             drafter = ModelDrafts(on_meta(draft), **contexts, vocabulary=7)
-    return BlockProgram(StaticContext(target, **contexts), drafter, rule, sampling, k)
+    return BlockProgram(StaticContext(target, **contexts), drafter, Method(rule), sampling, k)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=str)

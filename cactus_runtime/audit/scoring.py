@@ -126,7 +126,7 @@ class Scorer:
 
     def _position(
         self,
-        before: torch.Tensor,
+        before: Any,  # LongTensor, says transformers
         token: int,
         start: int,
         logits: Any,

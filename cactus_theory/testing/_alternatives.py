@@ -29,6 +29,11 @@ class Situation:
         p, after temperature and filters.
     others : mapping of str to float64 array, shape (V,)
         Other distributions that the sampler may have used: the target without its filters, say.
+
+    Examples
+    --------
+    >>> Situation(target=np.array([0.5, 0.5])).draft is None
+    True
     """
 
     target: np.ndarray

@@ -218,7 +218,8 @@ class Auditor:
         wealth = self._log_e
         if self._tolerance:
             wealth = (wealth - read * self._tolerance) / 2
-        self._curve.append(float(logsumexp(self._log_weights + wealth)))
+        total: Any = logsumexp(self._log_weights + wealth)
+        self._curve.append(float(total))
 
     def _summarise(self, x: int, null: np.ndarray) -> None:
         """The surprise and the probability integral transform, most probable tokens first."""

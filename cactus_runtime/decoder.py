@@ -202,7 +202,7 @@ class Decoder:
 
     def _row(self, request: Request) -> Row:
         ids = self.encode(request.prompt)
-        self.check_room(len(ids), request.max_new_tokens)
+        self._check_room(len(ids), request.max_new_tokens)
         self._check_ids(request.sampling)
         if request.stop:
             self._need_tokenizer("stop strings")
@@ -251,8 +251,7 @@ class Decoder:
             raise ValueError(f"tokenizer must be given for {what} when target is a loaded model")
         return self.tokenizer
 
-    def check_room(self, prompt_tokens: int, max_new_tokens: int) -> None:
-        """Raise ValueError if the models' contexts are too short for so many tokens."""
+    def _check_room(self, prompt_tokens: int, max_new_tokens: int) -> None:
         for role, model in self._models.items():
             length = context_length(model)
             if length is not None and prompt_tokens + max_new_tokens > length:

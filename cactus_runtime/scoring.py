@@ -13,12 +13,12 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from cactus_runtime.decoder import Decoder
 from cactus_runtime.draft_length import AdaptiveDraft
 from cactus_runtime.loading import eos_token_ids
-from cactus_runtime.models.kv_cache import Context, NonFiniteLogitsError, vocabulary_size
+from cactus_runtime.models.kv_cache import vocabulary_size
 from cactus_runtime.pairs import Pair
 from cactus_runtime.request import Prompt
 from cactus_runtime.sampling import SamplingParams
+from cactus_runtime.teacher_forcing import CHUNK, logits_of_text
 from cactus_runtime.verification.method import Method, Verification
-from cactus_runtime.verification.warp import at_least_float32
 from cactus_theory import TokenProbabilities, prefix_log_likelihood, token_probabilities
 from cactus_theory._validate import integer
 from cactus_theory.rules import Rule, SpeculativeSampling
@@ -83,7 +83,7 @@ def score(
     verification: Verification = "token",
     tokenizer: PreTrainedTokenizerBase | None = None,
     device: str | torch.device | None = None,
-    chunk: int = 128,
+    chunk: int = CHUNK,
     on_progress: Callable[[int, int], object] | None = None,
 ) -> TextScore:
     """Exact log-probability that the decoder writes a given text after a prompt.
@@ -144,20 +144,32 @@ def score(
             f"draft probability, got {decoder.draft!r}"
         )
     before, tokens = decoder.encode(prompt), decoder.encode(text, name="text")
-    if vocabulary_size(decoder.draft) <= max(*before, *tokens):
-        raise ValueError(
-            f"text and prompt must hold ids of the draft, below {vocabulary_size(decoder.draft)}, "
-            f"got {max(*before, *tokens)}"
-        )
-    decoder.check_room(len(before), len(tokens))
-    rows = [
-        _Reading(decoder, model, before, tokens, sampling=sampling, chunk=chunk)
+    width = vocabulary_size(decoder.target)
+    ends = eos_token_ids(decoder.target, decoder.tokenizer, None)
+    processors = sampling.processors_for(len(before), ends)
+    draft_rows, target_rows = (
+        logits_of_text(model, before, tokens, width=width, chunk=chunk)
         for model in (decoder.draft, decoder.target)
-    ]
+    )
+    ids = torch.tensor([[*before, *tokens]], device=decoder.target.device)
+
+    def laws(rows: Iterator[torch.Tensor]) -> Iterator[np.ndarray]:
+        for i, row in enumerate(rows):
+            if processors:
+                earlier: torch.LongTensor = ids[:, : len(before) + i]  # type: ignore[assignment]
+                row = processors(earlier, row.clone())  # type: ignore[arg-type]
+            yield sampling.warp(row).softmax(-1, dtype=torch.float64)[0].cpu().numpy()
+
+    def with_progress(rows: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
+        for i, row in enumerate(rows, start=1):
+            if on_progress is not None and (i % chunk == 0 or i == len(tokens)):
+                on_progress(i, len(tokens))
+            yield row
+
     found = token_probabilities(
         list(tokens),
-        draft=iter(rows[0]),
-        target=iter(_told(rows[1], on_progress)),
+        draft=laws(draft_rows),
+        target=with_progress(laws(target_rows)),
         rule=rule,
     )
     logs = prefix_log_likelihood(
@@ -167,60 +179,3 @@ def score(
         verification=verification,
     )
     return TextScore(tokens, len(before), found, logs)
-
-
-class _Reading:
-    """Distributions of one model at each token of a text, as float64 rows of the target's width."""
-
-    def __init__(
-        self,
-        decoder: Decoder,
-        model: PreTrainedModel,
-        prompt: Sequence[int],
-        tokens: Sequence[int],
-        *,
-        sampling: SamplingParams,
-        chunk: int,
-    ) -> None:
-        self.model, self.prompt, self.tokens = model, prompt, tokens
-        self._sampling, self.chunk = sampling, chunk
-        self._width = vocabulary_size(decoder.target)
-        ends = eos_token_ids(decoder.target, decoder.tokenizer, None)
-        self._processors = sampling.processors_for(len(prompt), ends)
-
-    def __iter__(self) -> Iterator[np.ndarray]:
-        ids = torch.tensor([[*self.prompt, *self.tokens]], device=self.model.device)
-        held = ids[0].tolist()
-        context = Context(self.model, rows=1, slots=len(held))
-        at = len(self.prompt)
-        while at < len(held):
-            more = context.limited(min(self.chunk, len(held) - at) - 1, at)
-            unread = context.unread(0, held[:at])
-            logits = context.read([unread], ids[:, at : at + more])[0]
-            yield from self._laws(logits, ids, at)
-            at += more + 1
-
-    def _laws(self, logits: torch.Tensor, ids: torch.Tensor, at: int) -> Iterator[np.ndarray]:
-        logits = at_least_float32(logits[:, : self._width])
-        if not torch.isfinite(logits.logsumexp(-1)).all():
-            raise NonFiniteLogitsError(
-                f"a model gave non-finite logits within the text, after token {at - 1} or later"
-            )
-        missing = self._width - logits.shape[-1]
-        logits = torch.nn.functional.pad(logits, (0, missing), value=-torch.inf)
-        for i, row in enumerate(logits):
-            row = row.unsqueeze(0)
-            if self._processors:
-                before: torch.LongTensor = ids[:, : at + i]  # type: ignore[assignment]
-                row = self._processors(before, row.clone())  # type: ignore[arg-type]
-            yield self._sampling.warp(row).softmax(-1, dtype=torch.float64)[0].cpu().numpy()
-
-
-def _told(
-    reading: _Reading, on_progress: Callable[[int, int], object] | None
-) -> Iterator[np.ndarray]:
-    total = len(reading.tokens)
-    for i, row in enumerate(reading, start=1):
-        if on_progress is not None and (i % reading.chunk == 0 or i == total):
-            on_progress(i, total)
-        yield row

@@ -29,6 +29,7 @@ def audit_samples(
     *,
     rule: Rule | None = None,
     num_draft_tokens: int | None = None,
+    max_new_tokens: int | None = None,
     level: float = 1e-6,
     tolerance: float = 0.0,
     on_sample: Callable[[], object] = lambda: None,
@@ -39,7 +40,7 @@ def audit_samples(
     ----------
     samples : sequence of Scorable
     scorer : Scorer
-    rule, num_draft_tokens, level, tolerance
+    rule, num_draft_tokens, max_new_tokens, level, tolerance
         As for `cactus_theory.testing.Auditor`.
     on_sample : callable
         Called after each sample.
@@ -61,6 +62,7 @@ def audit_samples(
     auditor = Auditor(
         rule=rule,
         num_draft_tokens=num_draft_tokens,
+        max_new_tokens=max_new_tokens,
         alternatives=scorer.alternatives,
         level=level,
         tolerance=tolerance,

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from cactus_runtime.audit.transcripts import Scorable
+from cactus_runtime.models.kv_cache import vocabulary_size
 from cactus_runtime.sampling import SamplingParams
+from cactus_runtime.teacher_forcing import logits_of_text
 from cactus_theory.testing import ALTERNATIVES, Alternative
 
 KEPT = 256
@@ -111,18 +114,14 @@ class Scorer:
             The ids of each position's columns; by default those of the most probable tokens.
         """
         ids = torch.tensor([[*sample.prompt_ids, *sample.token_ids]], device=self._target.device)
-        start = len(sample.prompt_ids)
-        logits = self._target(ids).logits[0, start - 1 : -1].float()
-        drafts = None if self._draft is None else self._draft(ids).logits[0, start - 1 : -1].float()
-        for i, token in enumerate(sample.token_ids):
-            yield self._position(
-                ids[:, : start + i],
-                token,
-                start,
-                logits[i : i + 1],
-                None if drafts is None else drafts[i : i + 1],
-                None if kept is None else kept[i],
-            )
+        start, width = len(sample.prompt_ids), vocabulary_size(self._target)
+        rows, drafts = (
+            repeat(None) if model is None else logits_of_text(model, *sample, width=width)
+            for model in (self._target, self._draft)
+        )
+        for i, (token, row, draft) in enumerate(zip(sample.token_ids, rows, drafts, strict=False)):
+            given = None if kept is None else kept[i]
+            yield self._position(ids[:, : start + i], token, start, row, draft, given)
 
     def _position(
         self,
@@ -146,7 +145,7 @@ class Scorer:
         p = None
         if draft is not None:
             shaped = processors(before, draft.clone()) if processors else draft
-            p = _fitted(_law(self._sampling, shaped), q.numel())
+            p = _law(self._sampling, shaped)
         ranked = q if p is None else torch.maximum(p, q)
         if kept is None:
             kept = torch.topk(ranked, min(KEPT, q.numel())).indices
@@ -173,13 +172,6 @@ def _reading(name: str, value: float | None) -> Alternative:
 
 def _law(params: SamplingParams, logits: torch.Tensor) -> torch.Tensor:
     return params.warp(logits.double()).softmax(-1)[0]
-
-
-def _fitted(law: torch.Tensor, width: int) -> torch.Tensor:
-    """A draft's distribution over the target's vocabulary, which padding may make wider."""
-    if law.numel() < width:
-        return torch.nn.functional.pad(law, (0, width - law.numel()))
-    return law[:width] / law[:width].sum()
 
 
 def _merged(law: torch.Tensor, kept: torch.Tensor) -> np.ndarray:

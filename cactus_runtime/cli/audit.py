@@ -30,9 +30,27 @@ PROMPTS = ("dog:", "kindness:", "river:", "to run:", "music:", "bright:", "teach
 @click.option("--server", metavar="URL", help="An OpenAI-compatible server to ask for transcripts.")
 @click.option("--model", help="The name under which it serves the target.")
 @click.option("--prompts", type=click.File(encoding="utf-8"), help="Prompts, one per line.")
-@click.option("--samples", default=16, show_default=True, help="Completions of each prompt.")
-@click.option("--tokens", default=32, show_default=True, help="Maximum length of a completion.")
-@click.option("--concurrency", default=4, show_default=True, help="Requests at a time.")
+@click.option(
+    "--samples",
+    type=click.IntRange(1),
+    default=16,
+    show_default=True,
+    help="Completions of each prompt.",
+)
+@click.option(
+    "--tokens",
+    type=click.IntRange(1),
+    default=32,
+    show_default=True,
+    help="Maximum length of a completion; with --drafts also that of TRANSCRIPTS.",
+)
+@click.option(
+    "--concurrency",
+    type=click.IntRange(1),
+    default=4,
+    show_default=True,
+    help="Requests at a time.",
+)
 @click.option(
     "-o", "--output", type=Output(), help="Append transcripts here; resumes if it exists."
 )
@@ -92,10 +110,30 @@ def audit(transcripts: TextIO | None, **options: Any) -> int:
     if transcripts is None:
         told = _asked(options)
     else:
+        _refuse_options_of_a_server(options, claim)
         from cactus_runtime.audit.transcripts import read_transcripts
 
         told = read_transcripts(read_text(transcripts).split("\n"))
     return _judged(told, options, claim, detect)
+
+
+def _given(name: str) -> bool:
+    source = click.get_current_context().get_parameter_source(name)
+    return source is not click.core.ParameterSource.DEFAULT
+
+
+def _refuse_options_of_a_server(options: dict[str, Any], claim: Any) -> None:
+    """TRANSCRIPTS exist already; only their longest length matters, to a claim about blocks."""
+    wanted = {"model", "prompts", "samples", "concurrency", "output"}
+    if options["drafts"] is None:
+        wanted.add("tokens")
+    for name in sorted(filter(_given, wanted)):
+        raise click.UsageError(f"--{name} needs --server, as TRANSCRIPTS exist already")
+    if claim is not None and options["drafts"] is not None and not _given("tokens"):
+        raise click.UsageError(
+            "--claim with --drafts needs --tokens, the maximum length that TRANSCRIPTS were "
+            "sampled with, which shortens the last block of a text"
+        )
 
 
 def _asked(options: dict[str, Any]) -> list[dict[str, Any]]:
@@ -114,11 +152,18 @@ def _asked(options: dict[str, Any]) -> list[dict[str, Any]]:
     if output is not None and output.exists():
         known = read_transcripts(output.read_text(encoding="utf-8").split("\n"))
     done = {(found["prompt"], found.get("seed")) for found in known if "prompt" in found}
-    missing = [asked for asked in wanted if asked not in done]
+    missing = [one for one in wanted if one not in done]
     names = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
     names = (*names, "presence_penalty", "frequency_penalty")
     settings = {name: options[name] for name in names if options[name] is not None}
     settings["max_tokens"] = options["tokens"]
+    asked = {"model": options["model"], **settings}
+    for found in known:
+        if found.get("asked") != asked:
+            raise ValueError(
+                f"output must hold transcripts asked with {asked}, to be resumed, got "
+                f"{found.get('asked')}; name another file"
+            )
     answers = completions(
         options["server"],
         options["model"],
@@ -128,6 +173,7 @@ def _asked(options: dict[str, Any]) -> list[dict[str, Any]]:
     )
     with click.progressbar(answers, length=len(missing), label="asking", file=sys.stderr) as bar:
         for found in bar:
+            found["asked"] = asked
             known.append(found)
             if output is not None:
                 with output.open("a", encoding="utf-8") as file:
@@ -164,6 +210,8 @@ def _judged(told: list[dict[str, Any]], options: dict[str, Any], claim: Any, det
         "edge": measured or tolerance > 0,
     }
     scorer = Scorer(target, draft=draft, **settings)
+    known = options["drafts"] is not None and (options["server"] or _given("tokens"))
+    longest = options["tokens"] if known else None
     if measured:
         tolerance = tolerance_of(ready.samples, target, scorer, draft=draft, **settings)
     with click.progressbar(length=len(ready.samples), label="scoring", file=sys.stderr) as bar:
@@ -172,6 +220,7 @@ def _judged(told: list[dict[str, Any]], options: dict[str, Any], claim: Any, det
             scorer,
             rule=claim,
             num_draft_tokens=options["drafts"],
+            max_new_tokens=longest,
             level=options["level"],
             tolerance=tolerance,
             on_sample=lambda: bar.update(1),

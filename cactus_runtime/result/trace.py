@@ -24,7 +24,8 @@ class Verdict:
         p(n), q(n), and g(n): the chance to pass was min(g/p, 1). Under block verification g is the
         probability that n is drafted and kept, given that the drafts before it are kept.
     acceptance_rate : float
-        sum_x min(p, g): the chance that a token drafted here passes.
+        sum_x min(p, g): the chance that a token drafted here passes. Under block verification, the
+        chance that some token drafted here is kept, given the same.
     total_variation, kl_bound : float
         TV(out, q), exact, and the upper bound of KL(out || q) in nats (exact for rules without
         candidates).

@@ -35,7 +35,7 @@ class SortedRatios:
         )
         self.over = self.ratio > 1
         self.low_draft, self.low_target = self._before(self.draft), self._before(self.target)
-        # What the tokens below lack of a level equal to their own upper neighbour's ratio.
+        # What the tokens before each one would receive if the level were its ratio.
         below = xp.where(self.over, 0.0, self.ratio) * self.low_target[..., :-1]
         lacking = xp.where(self.over, float("inf"), below - self.low_draft[..., :-1])
         self.lacking = lacking.contiguous()

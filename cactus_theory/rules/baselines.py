@@ -17,6 +17,13 @@ from cactus_theory.rules._base import SharedRecoveryRule
 from cactus_theory.rules._facts import Facts
 
 
+def first_of_largest(target: Any, *, xp: Any) -> Any:
+    """1 at the first of the equal maxima of each distribution, 0 elsewhere."""
+    best = target == xp.amax(target, axis=-1, keepdims=True)
+    first = best & (xp.cumsum(best, axis=-1) == 1)
+    return xp.where(first, 1.0, 0.0 * target)
+
+
 @dataclass(frozen=True)
 class Lenience(SharedRecoveryRule):
     """Accept with min(1, q / (l p)), recover from [q - p]_+. Emits at most q / l anywhere.
@@ -162,9 +169,7 @@ class TypicalAcceptance(SharedRecoveryRule):
         return xp.where(target > threshold[..., None], draft, 0.0)
 
     def shared_weights(self, draft: Any, target: Any, *, xp: Any = np) -> Any:
-        best = target == xp.amax(target, axis=-1, keepdims=True)
-        first = best & (xp.cumsum(best, axis=-1) == 1)
-        return xp.where(first, 1.0, 0.0 * target)
+        return first_of_largest(target, xp=xp)
 
 
 @dataclass(frozen=True)

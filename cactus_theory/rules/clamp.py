@@ -98,7 +98,8 @@ class Clamp(_OneLevel):
     distribution sum to one and its divergence from q equal to the budget. If the draft's
     distribution is itself within the budget, everything is accepted. Unlike any
     other budget of a rule, this one bounds what is emitted. (`Lenience` bounds the emitted
-    distribution as well, by q / l.) The levels are rounded so that the budget is kept.
+    distribution as well, by q / l.) Over numpy the
+    levels are rounded so that the budget is kept; over torch it is kept up to rounding.
 
     Parameters
     ----------

@@ -13,7 +13,7 @@ import numpy as np
 from cactus_theory import _validate
 from cactus_theory.rules._base import CandidateRule, SharedRecoveryRule
 from cactus_theory.rules._facts import Facts
-from cactus_theory.rules.baselines import TopKAcceptance
+from cactus_theory.rules.baselines import TopKAcceptance, first_of_largest
 
 
 @dataclass(frozen=True)
@@ -133,9 +133,7 @@ class RelaxedAcceptance(SharedRecoveryRule):
         return xp.where(target >= least, among, 0.0)
 
     def shared_weights(self, draft: Any, target: Any, *, xp: Any = np) -> Any:
-        best = target == xp.amax(target, axis=-1, keepdims=True)
-        first = best & (xp.cumsum(best, axis=-1) == 1)
-        return xp.where(first, 1.0, 0.0 * target)
+        return first_of_largest(target, xp=xp)
 
 
 @dataclass(frozen=True)

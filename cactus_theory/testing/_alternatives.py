@@ -176,6 +176,32 @@ def _flattened(situation: Situation, weight: float) -> np.ndarray:
     return (1 - weight) * q + weight / q.size
 
 
+def _misjudged(
+    name: str,
+    *,
+    mass: Callable[[np.ndarray, np.ndarray], np.ndarray] = np.minimum,
+    recovery: Callable[[np.ndarray, np.ndarray], np.ndarray] = lambda p, q: np.maximum(q - p, 0.0),
+) -> Alternative:
+    """Speculative sampling with one part replaced: the mass accepted, or what recovers the rest."""
+
+    def law(situation: Situation) -> np.ndarray:
+        p, q = _draft(situation), situation.target
+        kept, weights = mass(p, q), recovery(p, q)
+        weights = weights if weights.sum() > 0 else q
+        return kept + max(1 - kept.sum(), 0.0) * weights / weights.sum()
+
+    return Alternative(name, law, None, "draft")
+
+
+def _drafted_at(temperature: float) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    """Drafts at another temperature than they are judged at."""
+
+    def mass(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+        return tempered(p, temperature) * np.minimum(q / np.where(p > 0, p, 1.0), 1.0)
+
+    return mass
+
+
 _BUDGETS = (0.003, 0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0)
 _RATIOS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.05, 1.1, 1.2, 1.3, 1.43, 1.6, 2.0, 3.0)
 
@@ -190,6 +216,14 @@ ALTERNATIVES: tuple[Alternative, ...] = (
     ),
     *_family("mixed with uniform, weight {:.2g}", _flattened, (0.001, 0.01, 0.1)),
     Alternative("the draft in place of the target", lambda s: _draft(s), None, "draft"),
+    _misjudged("acceptance without the draft's probability", mass=np.multiply),
+    _misjudged("recovery from the target", recovery=lambda p, q: q),
+    _misjudged("recovery of the target's argmax", recovery=lambda p, q: tempered(q, 0.0)),
+    _misjudged(
+        "recovery of the residual's argmax", recovery=lambda p, q: tempered(np.maximum(q - p, 0), 0)
+    ),
+    _misjudged("greedy draft, judged as if it were sampled", mass=_drafted_at(0.0)),
+    _misjudged("the draft's temperature is half of what it is judged at", mass=_drafted_at(0.5)),
     *_emitted(),
 )
 """The catalogue that `audit` compares with; those that need a draft are left out without one."""

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from cactus_runtime import AdaptiveDraft, Decoder, PromptLookup, Request, SamplingParams, score
+from cactus_runtime.teacher_forcing import logits_of_text
 from cactus_theory import Cactus, Lenience, SpeculativeSampling, TypicalAcceptance
 from tests.runtime.prefix_model import alike
 
@@ -62,6 +63,14 @@ def test_chunks_do_not_change_a_score(chunk):
     np.testing.assert_allclose(parts.log_likelihoods, whole.log_likelihoods, atol=1e-12)
     assert told[-1] == (6, 6)
     assert parts.log_probabilities.sum() == pytest.approx(whole.log_likelihood)
+
+
+def test_a_text_that_a_model_cannot_read_is_refused_before_it_is_read(tiny):
+    with pytest.raises(ValueError, match=r"ids below 3, the width of PrefixModel, got 3"):
+        logits_of_text(PAIR[0], [0], [3], width=3)
+    length = tiny.target.config.max_position_embeddings
+    with pytest.raises(ValueError, match=rf"context of {length} tokens .* got {length + 1}"):
+        logits_of_text(tiny.target, [5], [5] * length, width=3)
 
 
 def test_what_has_no_likelihood_is_refused():

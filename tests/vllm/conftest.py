@@ -53,7 +53,8 @@ def rejection_sampler():
         from vllm.platforms import current_platform
         from vllm.v1.sample import rejection_sampler
 
-        current_platform.register_triton_kernel_overrides()
+        if hasattr(current_platform, "register_triton_kernel_overrides"):  # from 0.31 on
+            current_platform.register_triton_kernel_overrides()
     return rejection_sampler
 
 

@@ -88,6 +88,7 @@ def test_an_unknown_parameter_passes_where_it_keeps_its_default(monkeypatch):
 
 
 @pytest.mark.vllm
+@pytest.mark.usefixtures("rejection_sampler")  # which imports it without torch's warnings
 def test_the_installed_release_has_the_recorded_signatures():
     version = import_module("vllm").__version__.partition("+")[0]
     for text, runner in zip(RECORDED[version], (V1, V2), strict=True):

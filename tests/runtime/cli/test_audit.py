@@ -64,7 +64,8 @@ def test_another_sampler_is_not_consistent_and_is_named(tmp_path, tiny, capsys, 
 
 def test_the_claimed_rule_is_consistent_with_itself(tmp_path, tiny):
     file = transcripts(tmp_path / "a.jsonl", tiny, rule=Cactus(0.3))
-    assert main(["audit", file, *WARM, "--claim", "cactus:delta=0.3", "--drafts", "3"]) == 0
+    claim = ["--claim", "cactus:delta=0.3", "--drafts", "3", "--tokens", "24"]
+    assert main(["audit", file, *WARM, *claim]) == 0
 
 
 def test_too_few_tokens_for_what_should_be_detected_leave_it_undecided(tmp_path, tiny, capsys):
@@ -121,6 +122,40 @@ def test_a_server_that_cannot_be_audited_is_told_in_one_sentence(
 def test_bad_usage_is_told_in_one_sentence(capsys, arguments, message):
     assert main(["audit", *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+CLAIM = ["--claim", "cactus:delta=0.1", "--drafts", "3"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--model", "x"], "--model needs --server, as TRANSCRIPTS exist already"),
+        (["--samples", "3"], "--samples needs --server"),
+        (["--tokens", "24"], "--tokens needs --server"),
+        (["--output", "x.jsonl"], "--output needs --server"),
+        (CLAIM, "--claim with --drafts needs --tokens"),
+        ([*CLAIM, "--tokens", "0"], "0 is not in the range x>=1"),
+    ],
+)
+def test_an_option_that_transcripts_leave_no_use_for_is_refused(
+    tmp_path, capsys, arguments, message
+):
+    file = tmp_path / "a.jsonl"
+    file.write_text('{"prompt": "dog:", "token_ids": [5, 6]}')
+    assert main(["audit", str(file), *WARM, *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_transcripts_asked_with_other_settings_are_not_resumed(tmp_path, tiny, capsys):
+    out = tmp_path / "out.jsonl"
+    with serving(tiny) as (url, asked):
+        arguments = ["audit", "--server", url, "--model", "tiny", *WARM, *ASK, "-o", str(out)]
+        assert main(arguments) == 0
+        before = len(asked)
+        assert main([*arguments, "--temperature", "0.9"]) == 2
+        assert len(asked) == before
+    assert "output must hold transcripts asked with" in capsys.readouterr().err
 
 
 def test_transcripts_of_which_none_can_be_scored_are_refused_with_the_reason(tmp_path, capsys):

@@ -39,12 +39,12 @@ def audited(tiny):
             max_new_tokens=24,
             seed=5,
             eos_token_id=(),
-        ).samples(6)
+        ).samples(4)
     ]
     samples = [
         Scorable(tiny.tokenizer(request.prompt)["input_ids"], list(result.tokens))
         for request, result in zip(
-            requests, decoder.batch(requests, batch_size=36).finish(), strict=True
+            requests, decoder.batch(requests, batch_size=24).finish(), strict=True
         )
     ]
     return audit_samples(samples, Scorer(tiny.target, draft=tiny.draft, sampling=WARM), level=1e-3)[
@@ -60,7 +60,7 @@ def test_the_decoder_itself_is_consistent(tiny):
     ("mutant", "looks"),
     [
         (without_the_draft, "acceptance without the draft's probability"),
-        (everything, "the draft in place of the target"),
+        (everything, "mixture"),  # of the draft, and of the target at each bonus token
         (lenient, "lenience"),
     ],
 )

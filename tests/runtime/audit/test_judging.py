@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
 import cactus_runtime.verification.candidates as candidates
 from cactus_runtime import Decoder, Request, SamplingParams
 from cactus_runtime.audit.judging import audit_samples
-from cactus_runtime.audit.scoring import Scorer
+from cactus_runtime.audit.scoring import EDGE, Scorer
 from cactus_runtime.audit.transcripts import Scorable
 from cactus_runtime.verification.acceptance import accept
 
@@ -50,6 +51,16 @@ def audited(tiny):
     return audit_samples(samples, Scorer(tiny.target, draft=tiny.draft, sampling=WARM), level=1e-3)[
         0
     ]
+
+
+def test_with_a_tolerance_the_edge_of_a_filter_is_soft(tiny):
+    cut = SamplingParams(temperature=0.7, top_k=2)
+    rows = {
+        edge: next(Scorer(tiny.target, sampling=cut, edge=edge).score(Scorable([5], [9]))).target
+        for edge in (False, True)
+    }
+    assert (rows[False] > 0).sum() == 2
+    assert 0 < np.sort(rows[True])[:-2].sum() <= EDGE
 
 
 def test_the_decoder_itself_is_consistent(tiny):

@@ -26,6 +26,12 @@ def test_text_alone_is_tokenised_after_its_prompt(tiny):
     assert [*found.prompt_ids, *found.token_ids] == whole
 
 
+def test_a_text_that_merges_with_its_prompt_is_dropped(tiny):
+    assert tiny.tokenizer("ri")["input_ids"] != tiny.tokenizer("river:")["input_ids"][:1]
+    dropped = ready(tiny, prompt="ri", text="ver:").dropped
+    assert dropped == {"the text changes the ids of its prompt": 1}
+
+
 def test_an_empty_text_is_dropped(tiny):
     assert ready(tiny, prompt="dog:", text="").dropped == {"the text is empty": 1}
     assert ready(tiny, prompt="dog:", token_ids=[]).dropped == {"the text is empty": 1}

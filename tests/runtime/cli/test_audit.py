@@ -62,10 +62,14 @@ def test_another_sampler_is_not_consistent_and_is_named(tmp_path, tiny, capsys, 
     assert found["looks_like"]["nats_per_token"] > 0.01
 
 
-def test_the_claimed_rule_is_consistent_with_itself(tmp_path, tiny):
-    file = transcripts(tmp_path / "a.jsonl", tiny, rule=Cactus(0.3))
-    claim = ["--claim", "cactus:delta=0.3", "--drafts", "3", "--tokens", "24"]
-    assert main(["audit", file, *WARM, *claim]) == 0
+def test_the_claimed_rule_is_consistent_with_itself(tmp_path, tiny, capsys):
+    file = transcripts(tmp_path / "a.jsonl", tiny, rule=Cactus(0.3), samples=2)
+    claim = ["--claim", "cactus:delta=0.3", "--drafts", "3", "--tolerance", "0", "--json"]
+    found = []
+    for longest in ("24", "400"):
+        assert main(["audit", file, *WARM, *claim, "--tokens", longest]) == 0
+        found.append(json.loads(capsys.readouterr().out)["surprise_z"])
+    assert found[0] != found[1]  # the last block of a text is shorter if 24 tokens were the limit
 
 
 def test_too_few_tokens_for_what_should_be_detected_leave_it_undecided(tmp_path, tiny, capsys):

@@ -16,6 +16,7 @@ from cactus_theory import (
     SpeculativeSampling,
     TypicalAcceptance,
     block_distribution,
+    output_distribution,
     prefix_survival,
     verify_block,
 )
@@ -53,11 +54,12 @@ def judged(rule, tokens, p, q, accept, recover, **options):
 )
 def test_it_keeps_and_draws_what_the_specification_does(seed, k, rule, vocabulary):
     rng = np.random.default_rng(seed)
-    rows = [block_of(rng, k, vocabulary) for _ in range(3)]
-    accept, recover = rng.random((3, k)), rng.random(3)
-    counts = rng.integers(0, k + 1, size=3)
+    batch = 15
+    rows = [block_of(rng, k, vocabulary) for _ in range(batch)]
+    accept, recover = rng.random((batch, k)), rng.random(batch)
+    counts = rng.integers(0, k + 1, size=batch)
     tokens, p, q = (np.array([row[i] for row in rows]) for i in range(3))
-    tokens = tokens.reshape(3, k).astype(np.int64)
+    tokens = tokens.reshape(batch, k).astype(np.int64)
     found = judged(rule, tokens, p, q, accept, recover, num_drafts=torch.tensor(counts))
     for i, m in enumerate(counts):
         emitted, kept = verify_block(
@@ -82,6 +84,10 @@ def test_what_is_granted_multiplies_to_the_survival_of_the_prefix(rule):
         survival = prefix_survival(rule, tokens, draft=p, target=q)
         # The same product in another order
         np.testing.assert_allclose(np.cumprod(chances), survival, rtol=1e-12)
+        before = np.append(1.0, survival[:-1])[:, None]
+        out = output_distribution(rule, draft=p, target=q[:4])
+        kept = np.minimum(before * out, p).sum(axis=-1) / before[:, 0]
+        np.testing.assert_allclose(found.acceptance_rate[0], kept, rtol=1e-12)
 
 
 @pytest.mark.parametrize("rule", [SpeculativeSampling(), Cactus(0.1), Lenience(0.5)])

@@ -37,7 +37,7 @@ READY = [
     *(OneLevelRecovery(Cactus(0.1)), OneLevelRecovery(SpeculativeSampling())),
     *(Clamp(0.05, d) for d in (KL(), ReverseKL(), ChiSquare(), TotalVariation(), JensenShannon())),
     *(Clamp(0.05, d) for d in (SquaredHellinger(), Alpha(-0.5), Alpha(0.0), Alpha(1.5))),
-    *(Clamp(0.0), Clamp(100.0)),
+    *(Clamp(0.0), Clamp(100.0), Clamp(1.0, TotalVariation())),
 ]
 NUMPY_ONLY = [
     *(CactusExact(0.3, d) for d in (ReverseKL(), JensenShannon(), Alpha(0.0), Alpha(1.5))),

@@ -11,6 +11,7 @@ from cactus_theory import Cactus
 from cactus_theory.recording import load_recording
 from cactus_theory.testing import (
     ALTERNATIVES,
+    Alternative,
     Auditor,
     measured_tolerance,
     of_rule,
@@ -47,6 +48,19 @@ def test_fewer_tokens_are_needed_for_more_different_samplers_and_for_weaker_dema
     assert tokens_to_tell(cactus[1], target=LAWS, level=1e-2) < numbers[1]
     assert tokens_to_tell(cactus[1], target=LAWS, power=0.5) < numbers[1]
     assert tokens_to_tell(cactus[1], target=LAWS, tolerance=0.003) > numbers[1]
+
+
+@pytest.mark.parametrize("tolerance", [0.0, 0.002])
+def test_the_number_is_the_least_that_satisfies_its_inequality(tolerance):
+    q, r = np.array([0.5, 0.3, 0.2]), np.array([0.3, 0.3, 0.4])
+    alternative = Alternative("r", lambda s: r)
+    n = tokens_to_tell(alternative, target=q[None], tolerance=tolerance, alternatives=[alternative])
+    logs = np.log(0.5 + r / (2 * q))
+    mean = r @ logs
+    spread = 1.2815515655446004 * math.sqrt(r @ logs**2 - mean**2)  # the normal quantile of .9
+    needed = math.log(1e6) * (2 if tolerance else 1)
+    reached = [m * (mean - tolerance) - math.sqrt(m) * spread >= needed for m in (n - 1, n)]
+    assert reached == [False, True]
 
 
 def test_what_is_within_the_tolerance_is_never_told():

@@ -13,6 +13,7 @@ from cactus_theory import Cactus, Lenience, output_distribution
 from cactus_theory.recording import load_recording
 from cactus_theory.testing import (
     ALTERNATIVES,
+    Alternative,
     Auditor,
     Situation,
     audit,
@@ -101,6 +102,27 @@ def test_with_a_tolerance_the_mean_is_at_most_1_for_every_sampler_within_it(node
     assert expectation(nodes, texts, tolerance=tolerance, alternatives=FEW) <= 1 + ROUNDING
     weightless = expectation(nodes, texts, alternatives=FEW)
     assert weightless != pytest.approx(1, abs=1e-4)  # the noise is not negligible
+
+
+def test_the_tolerance_is_the_least_that_holds_against_the_worst_alternative():
+    """E[sqrt(b) exp(-eps/2)] <= 1 for every alternative, and not so without root or tolerance."""
+    q, s = np.array([0.5, 0.3, 0.2]), np.array([0.35, 0.25, 0.4])
+    eps = math.log((s**2 / q).sum())
+    worst = Alternative("token 2", lambda situation: np.eye(3)[2])
+
+    def mean(tolerance):
+        total = 0.0
+        for x, chance in enumerate(s):
+            auditor = Auditor(alternatives=[worst], tolerance=tolerance)
+            auditor.add(x, target=q)
+            total += chance * math.exp(auditor.log_evidence)
+        return total
+
+    factors = 0.5 + np.eye(3)[2] / (2 * q)
+    assert mean(eps) == pytest.approx((s * np.sqrt(factors)).sum() * math.exp(-eps / 2), rel=1e-14)
+    assert mean(eps) <= 1
+    assert (s * factors).sum() * math.exp(-eps) > 1
+    assert (s * np.sqrt(factors)).sum() > 1
 
 
 def sup_of_runs(runs, length, **settings):

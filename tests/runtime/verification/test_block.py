@@ -74,6 +74,23 @@ def test_it_keeps_and_draws_what_the_specification_does(seed, k, rule, vocabular
         assert found.emitted[i, : kept + 1].tolist() == emitted
 
 
+def test_what_a_prefix_lost_is_missing_from_what_recovers_the_next_token():
+    """The first draft survives with .625 of its probability, and so does what may follow it."""
+    p = np.array([[0.8, 0.1, 0.05, 0.05], [0.7, 0.1, 0.1, 0.1]])
+    q = np.array([[0.5, 0.3, 0.1, 0.1], [0.1, 0.25, 0.25, 0.4], [0.25] * 4])
+    tokens, accept, recover = [0, 0], [0.1, 0.99], (np.arange(101) + 0.5) / 101
+    n = len(recover)
+    rule = SpeculativeSampling()
+    found = judged(rule, [tokens] * n, np.stack([p] * n), np.stack([q] * n), [accept] * n, recover)
+    assert found.accepted.tolist() == [1] * n
+    for drawn, uniform in zip(found.last_token.tolist(), recover, strict=True):
+        emitted, _ = verify_block(
+            rule, tokens, draft=p, target=q, accept_uniforms=accept, recover_uniform=uniform
+        )
+        assert emitted == [0, drawn]
+    assert np.bincount(found.last_token, minlength=4).tolist() == [0, 22, 21, 58]  # 3 : 3 : 8
+
+
 @pytest.mark.parametrize("rule", RULES)
 def test_what_is_granted_multiplies_to_the_survival_of_the_prefix(rule):
     rng = np.random.default_rng(7)

@@ -53,8 +53,10 @@ def rejection_sampler():
         from vllm.platforms import current_platform
         from vllm.v1.sample import rejection_sampler
 
-        if hasattr(current_platform, "register_triton_kernel_overrides"):  # from 0.31 on
-            current_platform.register_triton_kernel_overrides()
+        # None in 0.30, whose platforms have no such method and give None for unknown names.
+        register = getattr(current_platform, "register_triton_kernel_overrides", None)
+        if register is not None:
+            register()
     return rejection_sampler
 
 

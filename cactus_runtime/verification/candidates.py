@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 
 from cactus_runtime.verification.acceptance import accept, probs_of
-from cactus_runtime.verification.charges import Charges, Limits, candidate_charges, limited
+from cactus_runtime.verification.charges import CandidateCharges, Charges, Limits, limited
 from cactus_runtime.verification.drawing import Recovery, draw_last_tokens
 from cactus_runtime.verification.judgement import Judgement
 from cactus_runtime.verification.reading import drafted_parts, log_normaliser
@@ -93,19 +93,22 @@ def figures(
     warp: Warp,
 ) -> Figures:
     """Normalisers, probabilities of the drafted tokens, and charges."""
-    batch, k = tokens.shape
-    table = target_logits.new_zeros(6, batch, k, dtype=torch.float64)
+    charges = CandidateCharges(rule)
+    found = []
     for part in drafted_parts(tokens, draft_probs, target_logits, warp):
         drafted = tokens[part.place].reshape(-1, 1)
         log_prob = part.logits.gather(-1, drafted).squeeze(-1).double() - part.log_sum
-        charges = candidate_charges(rule, part.draft, part.target, part.logits, part.log_sum)
-        found = (log_prob.exp(), part.log_normaliser, *charges)
-        for column, figure in zip(table, found, strict=True):
-            column[part.place] = figure.view(column[part.place].shape)
-    target_prob, normaliser, *charges = table.unbind()
-    last = log_normaliser(target_logits[:, k:])
+        found.append(torch.stack([log_prob.exp().clamp(max=1.0), part.log_normaliser]))
+        charges.add(part.draft, part.target, part.logits, part.log_sum)
+    last = log_normaliser(target_logits[:, tokens.shape[1] :])
+    if not found:
+        empty = last.new_empty(tokens.shape)
+        return Figures(empty, last, Charges(empty, empty, empty, empty))
+    target_prob, normaliser = (rows.view(tokens.shape) for rows in torch.cat(found, -1))
     return Figures(
-        target_prob.clamp(max=1.0), torch.cat([normaliser, last], dim=-1), Charges(*charges)
+        target_prob,
+        torch.cat([normaliser, last], dim=-1),
+        Charges(*(charge.view(tokens.shape) for charge in charges.total())),
     )
 
 
@@ -131,13 +134,13 @@ def _recovery(
     lossy: torch.Tensor | None,
 ) -> Recovery:
     """[shrink q - p]_+ of rows that rejected a token, and 0 at that token, which has g < p."""
+    shrink = rule.shrink(target_prob, xp=torch)
+    if lossy is not None:
+        shrink = torch.where(lossy, shrink, 1.0)
 
     def recovery(rows: torch.Tensor, draft: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         at = accepted[rows].clamp(max=tokens.shape[1] - 1)
-        shrink = rule.shrink(target_prob[rows, at], xp=torch)
-        if lossy is not None:
-            shrink = torch.where(lossy[rows, at], shrink, 1.0)
-        residual = (shrink.unsqueeze(-1) * target).sub_(draft).clamp_(min=0.0)
+        residual = (shrink[rows, at].unsqueeze(-1) * target).sub_(draft).clamp_(min=0.0)
         return residual.scatter_(-1, tokens[rows, at].unsqueeze(-1), 0.0)
 
     return recovery

@@ -68,33 +68,74 @@ def limited(charges: Charges, limits: Limits | None) -> tuple[Charges, torch.Ten
     return Charges(rate, lossless, distance, torch.where(lossy, divergence, zero)), lossy
 
 
-def candidate_charges(
-    rule: CandidateRule,
-    draft: torch.Tensor,
-    target: torch.Tensor,
-    logits: torch.Tensor,
-    log_sum: torch.Tensor,
-) -> Charges:
-    """Charges at n positions.
+class CandidateCharges:
+    """Charges of positions that are added part by part, under a rule that boosts one candidate.
 
-    Parameters
-    ----------
-    rule : CandidateRule
-    draft, target : tensors, shape (n, V)
-        The two distributions.
-    logits : tensor, shape (n, V)
-        Of which `target` is the softmax.
-    log_sum : float64 tensor, shape (n,)
-        Their log-sum-exp.
+    On a CPU and over a large vocabulary, a token with p > q and (p - q)^2 < c q (1 - q), c being
+    the rule's `chi_square_floor`, is kept for certain: its g is at least p. For practical budgets
+    few other tokens have p > q. The rule is asked about those of all positions at once.
     """
-    if rule.lossless:
-        kept = _overlap(draft, target)
-        return Charges(kept, kept, torch.zeros_like(kept), torch.zeros_like(kept))
-    if draft.is_cpu and precision(draft.shape[-1]) is None and rule.chi_square_floor > 0:
-        rows = zip(draft, target, logits, log_sum, strict=True)
-        found = [_by_certainty(rule, *row) for row in rows]
-        return Charges(*map(torch.stack, zip(*found, strict=True)))
-    return dense_charges(rule, draft, logits.softmax(-1, dtype=torch.float64))
+
+    def __init__(self, rule: CandidateRule) -> None:
+        self._rule = rule
+        self._sums: list[Charges] = []
+        self._uncertain: list[tuple[np.ndarray, np.ndarray]] = []
+
+    def add(
+        self,
+        draft: torch.Tensor,
+        target: torch.Tensor,
+        logits: torch.Tensor,
+        log_sum: torch.Tensor,
+    ) -> None:
+        """Add n positions.
+
+        Parameters
+        ----------
+        draft, target : tensors, shape (n, V)
+            The two distributions.
+        logits : tensor, shape (n, V)
+            Of which `target` is the softmax.
+        log_sum : float64 tensor, shape (n,)
+            Their log-sum-exp.
+        """
+        if self._rule.lossless:
+            kept = _overlap(draft, target)
+            self._sums.append(Charges(kept, kept, torch.zeros_like(kept), torch.zeros_like(kept)))
+        elif (
+            draft.is_cpu and precision(draft.shape[-1]) is None and self._rule.chi_square_floor > 0
+        ):
+            for row in zip(draft, target, logits, log_sum, strict=True):
+                sums, *uncertain = _by_certainty(self._rule, *row)
+                self._sums.append(sums)
+                self._uncertain.append((uncertain[0], uncertain[1]))
+        else:
+            target = logits.softmax(-1, dtype=torch.float64)
+            self._sums.append(dense_charges(self._rule, draft, target))
+
+    def total(self) -> Charges:
+        """The charges of all positions, in the order in which they were added."""
+        sums = Charges(*(torch.cat(parts) for parts in zip(*self._sums, strict=True)))
+        if not self._uncertain:
+            return sums
+        p, q = (np.concatenate(parts) for parts in zip(*self._uncertain, strict=True))
+        counts = [len(few) for few, _ in self._uncertain]
+        place = np.repeat(np.arange(len(counts)), counts)
+        kept = self._rule.accepted_mass(p, q)
+        gain = np.where(q > 0, kept - q, 0.0)
+        spent = kept * log_growth(np.where(q > 0, q, 1.0), gain, xp=np)
+        # Summed one after the other, so that a position's charges do not depend on the others.
+        more = (
+            torch.from_numpy(np.bincount(place, weights=terms, minlength=len(counts)))
+            for terms in (kept - p, gain, spent)
+        )
+        rate, distance, divergence = more
+        return Charges(
+            (sums.acceptance_rate + rate).clamp_(0.0, 1.0),
+            sums.lossless_acceptance_rate.clamp(0.0, 1.0),
+            sums.total_variation + distance,
+            sums.kl_bound + divergence,
+        )
 
 
 def dense_charges(rule: Rule, draft: torch.Tensor, target: torch.Tensor) -> Charges:
@@ -125,11 +166,11 @@ def _by_certainty(
     q: torch.Tensor,
     logits: torch.Tensor,
     log_sum: torch.Tensor,
-) -> Charges:
-    """Charges at one position, so that they do not depend on the other positions of a part.
+) -> tuple[Charges, np.ndarray, np.ndarray]:
+    """Sums at one position as if every uncertain token were kept too, without what those cost.
 
-    A token with p > q and (p - q)^2 < c q (1 - q), c being the rule's `chi_square_floor`, is kept
-    for certain: its g is at least p. For practical budgets few other tokens have p > q.
+    And p and q of the uncertain tokens, in float64. If they are many, there are none, and the sums
+    are complete.
     """
     if q.dtype != p.dtype:
         q, logits = (part.to(torch.promote_types(q.dtype, p.dtype)) for part in (q, logits))
@@ -138,18 +179,15 @@ def _by_certainty(
     lossless = whole - gain.sum().double()
     floor = _CERTAIN * rule.chi_square_floor
     excess = torch.addcmul(q, q, q, value=-1).mul_(-floor).addcmul_(gain, gain)
-    few = excess.gt_(0.0).nonzero().squeeze(-1)
+    few = torch.from_numpy(np.flatnonzero(excess.numpy() > 0.0))  # much faster than torch's own
     if len(few) * _MANY > gain.numel():
         target = logits.softmax(-1, dtype=torch.float64)
-        return Charges(*(sums[0] for sums in dense_charges(rule, p[None], target[None])))
+        return dense_charges(rule, p[None], target[None]), np.empty(0), np.empty(0)
     gain[few] = 0.0
+    distance = gain.sum().double()
+    torch.clamp(q, min=torch.finfo(q.dtype).tiny, out=excess)
+    divergence = gain.div_(excess).log1p_().mul_(p).sum().double()
     few_p = p[few].double().numpy()
     few_q = (logits[few].double() - log_sum).exp().numpy()
-    few_kept = rule.accepted_mass(few_p, few_q)
-    few_gain = np.where(few_q > 0, few_kept - few_q, 0.0)
-    few_spent = few_kept * log_growth(np.where(few_q > 0, few_q, 1.0), few_gain, xp=np)
-    distance = gain.sum().double() + few_gain.sum()
-    kept = whole + (few_kept - few_p).sum()
-    spent = gain.div_(q.clamp(min=torch.finfo(q.dtype).tiny)).log1p_().mul_(p)
-    divergence = spent.sum().double() + few_spent.sum()
-    return Charges(kept.clamp(0.0, 1.0), lossless.clamp(0.0, 1.0), distance, divergence)
+    sums = Charges(*(part[None] for part in (whole, lossless, distance, divergence)))
+    return sums, few_p, few_q

@@ -47,7 +47,7 @@ def drafted_parts(
     *,
     dtype: torch.dtype | None = None,
 ) -> Iterator[Part]:
-    """The drafted positions of a block, in parts that fit the processor's cache.
+    """The drafted positions of a block, row by row, in parts that fit the processor's cache.
 
     Parameters are those of `judge`. The softmax is of type `dtype`; by default float64 for small
     vocabularies, else that of the warped logits.
@@ -72,14 +72,19 @@ def drafted_parts(
             draft = torch.zeros_like(target).scatter_(-1, drafted, 1.0)
         else:
             draft = draft_probs[rows, positions].reshape(-1, vocabulary)
-        same = warp.temperature == 1  # a warp may yet have moved all logits alike
+        if logits is raw:
+            own_log_sum = log_sum
+        elif warp.temperature == 1:  # the warp may have moved all logits of a row alike
+            own_log_sum = _log_sum(raw, target)
+        else:
+            own_log_sum = log_normaliser(raw)
         yield Part(
             (rows, positions),
             logits,
             draft,
             target,
             log_sum,
-            _log_sum(raw, target) if same else log_normaliser(raw),
+            own_log_sum,
         )
 
 

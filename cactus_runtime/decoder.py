@@ -288,6 +288,7 @@ def decode(
     max_kl: float = math.inf,
     verification: Verification = "token",
     emitted_logprobs: bool = False,
+    ledger: bool = True,
     tokenizer: PreTrainedTokenizerBase | None = None,
     device: str | torch.device | None = None,
     on_token: Callable[[Token], object] | None = None,
@@ -302,7 +303,7 @@ def decode(
         As for `Request`.
     max_total_variation, max_kl
         Budgets of the whole text, as for `Request`.
-    verification, emitted_logprobs
+    verification, emitted_logprobs, ledger
         As for `Request`.
     on_token : callable, optional
         Called with each `Token` as it is committed.
@@ -337,6 +338,7 @@ def decode(
         max_kl=max_kl,
         verification=verification,
         emitted_logprobs=emitted_logprobs,
+        ledger=ledger,
     )
     decoder = Decoder(target, draft=draft, tokenizer=tokenizer, device=device)
     return decoder.stream(request).finish(on_token)

@@ -66,6 +66,10 @@ class Request:
         Record for every token the log-probabilities under what it was really drawn from, and under
         the target after `sampling`: `Token.emitted_logprob` and `Token.warped_logprob`. Their
         difference makes `DecodeResult.log_weight`.
+    ledger : bool
+        Compute acceptance rates and charges, which read whole rows of both models' distributions.
+        False reads one probability per drafted token, as the paper promises, and the result then
+        says that nothing was accounted for. The tokens are the same. A budget needs the ledger.
 
     Raises
     ------
@@ -93,6 +97,7 @@ class Request:
     max_kl: float = math.inf
     verification: Verification = "token"
     emitted_logprobs: bool = False
+    ledger: bool = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.num_draft_tokens, AdaptiveDraft):
@@ -110,7 +115,13 @@ class Request:
         word("number", self.number)
         # Both raise on bad arguments.
         Streams(0 if self.seed is None else self.seed, self.number)
-        _ = self.budget
+        budget = self.budget
+        for name in ("max_total_variation", "max_kl"):
+            if not self.ledger and getattr(budget, name) < math.inf:
+                raise ValueError(
+                    f"{name}={getattr(self, name)!r} is kept by the ledger: "
+                    "it needs ledger=True, got ledger=False"
+                )
 
     @property
     def draft_length(self) -> AdaptiveDraft | FixedLength:
@@ -121,7 +132,7 @@ class Request:
     @property
     def method(self) -> Method:
         """How drafts are verified, and what is recorded of it."""
-        return Method(self.rule, self.verification, self.emitted_logprobs)
+        return Method(self.rule, self.verification, self.emitted_logprobs, self.ledger)
 
     @property
     def budget(self) -> Ledger:

@@ -16,12 +16,13 @@ from cactus_theory import Cactus
 def bench_verification(
     *, batch: int, drafts: int, vocabulary: int, delta: float, rounds: int, device: str
 ) -> Iterator[dict[str, Any]]:
-    """Times of `verify` and of what it replaces, as ratios within each round."""
+    """Times of `judge` and of what it replaces, as ratios within each round."""
     block: dict[str, Any] = random_block(batch, drafts, vocabulary, device)
     rule = Cactus(delta)
     contenders: dict[str, Callable[[int], Any]] = {
         "logsumexp": lambda _: block["target_logits"].logsumexp(-1),
         "judge": lambda _: judge(rule, **block),
+        "without a ledger": lambda _: judge(rule, **block, ledger=False),
         "textbook": lambda _: textbook(rule, **block),
         "materialised candidates": lambda _: materialised(rule, **block),
     }
@@ -29,7 +30,7 @@ def bench_verification(
     runs = interleave(timed, rounds=rounds, description="verification")
     seconds = {name: [taken for taken, _ in run] for name, run in runs.items()}
     shape = {"batch": batch, "drafts": drafts, "vocabulary": vocabulary, "delta": delta}
-    for name in ("logsumexp", "textbook", "materialised candidates"):
+    for name in ("logsumexp", "without a ledger", "textbook", "materialised candidates"):
         ratios = [a / b for a, b in zip(seconds["judge"], seconds[name], strict=True)]
         yield {
             "name": f"verification / {name}",

@@ -56,6 +56,7 @@ INTERRUPTED = 130
 @click.option(
     "--emitted-logprobs", is_flag=True, help="Record what each token was really drawn from."
 )
+@click.option("--ledger/--no-ledger", default=True, help="Whether to account for the rule's cost.")
 @click.option("--raw", is_flag=True, help="Do not apply the chat template.")
 @click.option(
     "--json",
@@ -83,6 +84,7 @@ def decode(
     max_tv: float,
     verification: Literal["token", "block"],
     emitted_logprobs: bool,
+    ledger: bool,
     raw: bool,
     as_json: bool,
     html: Path | None,
@@ -120,6 +122,7 @@ def decode(
         max_total_variation=max_tv,
         verification=verification,
         emitted_logprobs=emitted_logprobs,
+        ledger=ledger,
     )
     decoder = Decoder(target or pair, draft=draft, device=device)
     if getattr(decoder.tokenizer, "chat_template", None) and not raw:
@@ -163,10 +166,10 @@ def record(result: DecodeResult) -> dict[str, Any]:
         "seed": result.seed,
         "finish_reason": result.finish_reason,
         "prompt_tokens": result.prompt_tokens,
-        "acceptance_rate": result.acceptance_rate,
+        "acceptance_rate": result.acceptance_rate if result.accounted else None,
         "block_efficiency": result.block_efficiency,
-        "total_variation": result.total_variation,
-        "kl_bound_nats": result.kl_bound,
+        "total_variation": sums["total_variation"],
+        "kl_bound_nats": sums["kl_bound"],
         "tokens_per_second": result.tokens_per_second,
         "warnings": list(result.warnings),
         **{name: sums[name] for name in logs if name in sums},

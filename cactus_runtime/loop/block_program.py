@@ -142,9 +142,7 @@ class BlockProgram:
             self._launch = self._target.recorder(self._compute)
         packed, drafts, normaliser = self._launch()
         self._drafter.drafted(rows, self._k)
-        judgements = unpacked(
-            packed[: len(rows)].tolist(), counts, emitted_logprobs=self._method.emitted_logprobs
-        )
+        judgements = unpacked(packed[: len(rows)].tolist(), counts, self._method)
         return Judged(judgements, drafts.of(slice(len(rows)), counts), normaliser[: len(rows)])
 
     @torch.no_grad()
@@ -167,6 +165,7 @@ class BlockProgram:
             warp=self._warp,
             verification=self._method.verification,
             emitted_logprobs=self._method.emitted_logprobs,
+            ledger=self._method.ledger,
         )
         return judgement.packed(), drafts, judgement.log_normaliser
 

@@ -106,10 +106,9 @@ def _judge_alike(
         limits=partial(_lossy_positions, rows, drafts.counts) if limited else None,
         verification=method.verification,
         emitted_logprobs=method.emitted_logprobs,
+        ledger=method.ledger,
     )
-    judged = unpacked(
-        judgement.packed().tolist(), drafts.counts, emitted_logprobs=method.emitted_logprobs
-    )
+    judged = unpacked(judgement.packed().tolist(), drafts.counts, method)
     if logits.is_cpu or not all(row.finite for row in judged):
         check_finite(rows, drafts, judgement.log_normaliser)
     return [replace(row, empty_at=warp.empty_at.get(i)) for i, row in enumerate(judged)]
@@ -129,6 +128,6 @@ def _lossy_positions(rows: Sequence[Row], counts: Sequence[int], charges: Charge
 
 def _needs_host(row: Row, logits: torch.Tensor) -> bool:
     """Whether judging a row needs the host, because of its budget, or for numpy's formulas."""
-    rule, verification, emitted_logprobs = row.request.method
-    whole_rows = verification == "block" or emitted_logprobs
-    return row.has_budget or not judged_in_torch(rule) or (whole_rows and logits.is_cpu)
+    method = row.request.method
+    whole_rows = method.verification == "block" or method.emitted_logprobs
+    return row.has_budget or not judged_in_torch(method.rule) or (whole_rows and logits.is_cpu)

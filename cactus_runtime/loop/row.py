@@ -81,9 +81,9 @@ class Row:
             del self.ids[held[0] :], self.trace[held[1] :]
             raise
         spent = [token.verdict for token in emitted if token.verdict is not None]
+        costs = [verdict.charges for verdict in spent if verdict.charges is not None]
         self.ledger = self.ledger.spend(
-            total_variations=[verdict.total_variation for verdict in spent],
-            kls=[verdict.kl_bound for verdict in spent],
+            total_variations=[distance for distance, _ in costs], kls=[nats for _, nats in costs]
         )
         self.length.learn(spent)
         kept = min(judgement.accepted, len(emitted))

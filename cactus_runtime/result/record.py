@@ -70,9 +70,17 @@ class DecodeRecord:
         return _mean([float(token.origin == "accepted") for token in judged])
 
     @property
+    def accounted(self) -> bool:
+        """Whether there is a ledger: False if the request had ``ledger=False``."""
+        return all(verdict.charges is not None for verdict in self.verdicts)
+
+    @property
     def acceptance_rate(self) -> float:
-        """Mean of sum_x min(p, g) over the verified positions: the same rate with less noise."""
-        return _mean([verdict.acceptance_rate for verdict in self.verdicts])
+        """Mean of sum_x min(p, g) over the verified positions: the same rate with less noise.
+
+        Raises ValueError, as `total_variation` and `kl_bound` do, if the request had no ledger.
+        """
+        return _mean(self._charged("acceptance_rate"))
 
     @property
     def acceptance_by_position(self) -> tuple[float, ...]:
@@ -95,7 +103,7 @@ class DecodeRecord:
         Its expectation bounds the total variation between the distributions of the whole text and
         of the target's text.
         """
-        return sum((verdict.total_variation for verdict in self.verdicts), 0.0)
+        return sum(self._charged("total_variation"), 0.0)
 
     @property
     def kl_bound(self) -> float:
@@ -103,7 +111,14 @@ class DecodeRecord:
 
         Its expectation bounds the KL of the distribution of the whole text from the target's.
         """
-        return sum((verdict.kl_bound for verdict in self.verdicts), 0.0)
+        return sum(self._charged("kl_bound"), 0.0)
+
+    def _charged(self, name: str) -> list[float]:
+        """A figure of the ledger at all verified positions."""
+        figures = [getattr(verdict, name) for verdict in self.verdicts]
+        if None in figures:
+            raise ValueError(f"{name} needs a request with ledger=True")
+        return figures
 
     @property
     def log_weight(self) -> float:
@@ -148,12 +163,12 @@ class DecodeRecord:
         dict
             `blocks` target passes emitted `tokens` tokens; `drafted` were proposed, `judged` of
             them verified with their outcome emitted, `accepted` kept; `acceptance_rate`,
-            `total_variation` and `kl_bound` (nats) are sums over the judged tokens; `seconds` is
-            the total time. `kl_bound` is None where it is infinite, which JSON cannot represent: a
-            rule such as `Mixture` then gave positive probability to a token that the target never
-            emits. If the request asked for `emitted_logprobs`: `emitted_logprob` and
-            `warped_logprob` are sums over all tokens, and `log_weight` is that of the path (nats);
-            None is then -inf.
+            `total_variation` and `kl_bound` (nats) are sums over the judged tokens, None if the
+            request had no ledger; `seconds` is the total time. `kl_bound` is None also where it is
+            infinite, which JSON cannot represent: a rule such as `Mixture` then gave positive
+            probability to a token that the target never emits. If the request asked for
+            `emitted_logprobs`: `emitted_logprob` and `warped_logprob` are sums over all tokens, and
+            `log_weight` is that of the path (nats); None is then -inf.
 
         Examples
         --------
@@ -163,6 +178,10 @@ class DecodeRecord:
         (5, 'SpeculativeSampling()', True)
         """
         verdicts = self.verdicts
+        names = ("acceptance_rate", "total_variation", "kl_bound")
+        charges = {
+            name: sum(self._charged(name), 0.0) if self.accounted else None for name in names
+        }
         logs: dict[str, float] = {}
         if any(token.emitted_logprob is not None for token in self.trace):
             warped, emitted = self._logs()
@@ -182,11 +201,9 @@ class DecodeRecord:
             "drafted": sum(block.drafted for block in self.blocks),
             "judged": len(verdicts),
             "accepted": sum(block.accepted for block in self.blocks),
-            "acceptance_rate": sum(verdict.acceptance_rate for verdict in verdicts),
-            "total_variation": self.total_variation,
-            "kl_bound": self.kl_bound if math.isfinite(self.kl_bound) else None,
+            **{name: _finite(x) for name, x in charges.items()},
             "seconds": self.seconds.total,
-            **{name: x if math.isfinite(x) else None for name, x in logs.items()},
+            **{name: _finite(x) for name, x in logs.items()},
         }
 
     @property
@@ -220,3 +237,7 @@ class DecodeRecord:
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else float("nan")
+
+
+def _finite(number: float | None) -> float | None:
+    return number if number is not None and math.isfinite(number) else None

@@ -41,12 +41,19 @@ class DecodeResult(DecodeRecord):
             f"  {self.tokens_per_second:.1f} tokens/s, {self.block_efficiency:.2f} per target pass",
         ]
         if self.verdicts:
-            lines += [
-                f"  acceptance rate {self.acceptance_rate:.3f} "
-                f"({self.counted_acceptance_rate:.3f} counted)",
-                f"  ledger: total variation {self.total_variation:.4f}, "
-                f"bound of KL {self.kl_bound:.4f} nats",
-            ]
+            lines += (
+                [
+                    f"  acceptance rate {self.acceptance_rate:.3f} "
+                    f"({self.counted_acceptance_rate:.3f} counted)",
+                    f"  ledger: total variation {self.total_variation:.4f}, "
+                    f"bound of KL {self.kl_bound:.4f} nats",
+                ]
+                if self.accounted
+                else [
+                    f"  acceptance rate {self.counted_acceptance_rate:.3f} counted",
+                    "  ledger: none, nothing was accounted for",
+                ]
+            )
         lines += [f"  warning: {warning}" for warning in self.warnings]
         return "\n".join(lines)
 

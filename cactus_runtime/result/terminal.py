@@ -57,7 +57,8 @@ def figures(result: DecodeRecord) -> dict[str, str]:
     >>> shown["tokens"], shown["acceptance rate"], shown["total variation in all"]
     ('4', '-', '0.000')
     """
-    return {label: figure(result) for label, figure in _FIGURES.items()}
+    missing = {} if result.accounted else dict.fromkeys(_CHARGED, "not accounted for")
+    return {label: missing.get(label) or figure(result) for label, figure in _FIGURES.items()}
 
 
 def _per_token(total: float, result: DecodeRecord) -> str:
@@ -82,3 +83,8 @@ _FIGURES = {
     "KL bound per token (nats)": lambda r: _per_token(r.kl_bound, r),
     "KL bound in all (nats)": lambda r: f"{r.kl_bound:.3f}",
 }
+_CHARGED = [
+    "acceptance rate",
+    *("total variation per token", "total variation in all"),
+    *("KL bound per token (nats)", "KL bound in all (nats)"),
+]

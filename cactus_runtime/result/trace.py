@@ -23,12 +23,12 @@ class Verdict:
     draft_prob, target_prob, boosted : float
         p(n), q(n), and g(n): the chance to pass was min(g/p, 1). Under block verification g is the
         probability that n is drafted and kept, given that the drafts before it are kept.
-    acceptance_rate : float
+    acceptance_rate : float or None
         sum_x min(p, g): the chance that a token drafted here passes. Under block verification, the
         chance that some token drafted here is kept, given the same.
-    total_variation, kl_bound : float
+    total_variation, kl_bound : float or None
         TV(out, q), exact, and the upper bound of KL(out || q) in nats (exact for rules without
-        candidates).
+        candidates). These three are None if the request had no ledger.
 
     Examples
     --------
@@ -40,9 +40,16 @@ class Verdict:
     draft_prob: float
     target_prob: float
     boosted: float
-    acceptance_rate: float
-    total_variation: float
-    kl_bound: float
+    acceptance_rate: float | None = None
+    total_variation: float | None = None
+    kl_bound: float | None = None
+
+    @property
+    def charges(self) -> tuple[float, float] | None:
+        """`total_variation` and `kl_bound`; None if the request had no ledger."""
+        if self.total_variation is None or self.kl_bound is None:
+            return None
+        return self.total_variation, self.kl_bound
 
     @property
     def acceptance_probability(self) -> float:

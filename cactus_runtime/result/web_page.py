@@ -124,14 +124,19 @@ def details(token: Token) -> dict[str, str]:
         return shown | {"charged": "nothing"}
     if token.origin == "recovered":
         shown["rejected draft"] = f"id {verdict.id}"
-    return shown | {
+    shown |= {
         "draft p": f"{verdict.draft_prob:.6g}",
         "target q": f"{verdict.target_prob:.6g}",
         "granted g": f"{verdict.boosted:.6g}",
         "chance to pass": f"{verdict.acceptance_probability:.6g}",
+    }
+    if verdict.charges is None:
+        return shown | {"charged": "not accounted for"}
+    distance, nats = verdict.charges
+    return shown | {
         "acceptance rate": f"{verdict.acceptance_rate:.6g}",
-        "charged TV": f"{verdict.total_variation:.6g}",
-        "charged KL": f"at most {verdict.kl_bound:.6g} nats",
+        "charged TV": f"{distance:.6g}",
+        "charged KL": f"at most {nats:.6g} nats",
     }
 
 
@@ -174,11 +179,11 @@ def _is_visible(text: str) -> bool:
 
 def _curves(result: DecodeRecord) -> list[str]:
     """Running sums of the tokens' charges, if there are any."""
-    if not result.trace:
+    if not result.trace or not result.accounted:
         return []
     verdicts = [token.verdict for token in result.trace]
-    distances = [verdict.total_variation if verdict else 0.0 for verdict in verdicts]
-    divergences = [verdict.kl_bound if verdict else 0.0 for verdict in verdicts]
+    charges = [(verdict and verdict.charges) or (0.0, 0.0) for verdict in verdicts]
+    distances, divergences = zip(*charges, strict=True)
     return [
         running_sum(distances, label="total variation", colour=LOOKS["bonus"].colour),
         running_sum(divergences, label="KL bound (nats)", colour=LOOKS["recovered"].colour),

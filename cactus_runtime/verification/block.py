@@ -11,7 +11,7 @@ from torch.nn.functional import pad
 
 from cactus_runtime.verification.acceptance import probs_of
 from cactus_runtime.verification.candidates import logprobs_of
-from cactus_runtime.verification.charges import Charges, Limits, dense_charges, limited
+from cactus_runtime.verification.charges import Charges, Limits, charged, dense_charges, limited
 from cactus_runtime.verification.drawing import Recovery, draw_last_tokens
 from cactus_runtime.verification.emitted import emitted_rows
 from cactus_runtime.verification.judgement import Judgement
@@ -32,6 +32,7 @@ def judge_as_block(
     num_drafts: torch.Tensor | None,
     limits: Limits | None,
     warp: Warp,
+    ledger: bool,
 ) -> Judgement:
     """`judge` with ``verification="block"``.
 
@@ -42,7 +43,7 @@ def judge_as_block(
     """
     batch, k = tokens.shape
     out = target_logits.new_empty(*tokens.shape, target_logits.shape[-1], dtype=torch.float64)
-    table = target_logits.new_zeros(6, batch, k, dtype=torch.float64)
+    table = target_logits.new_zeros(6 if ledger else 2, batch, k, dtype=torch.float64)
     for part in drafted_parts(tokens, draft_probs, target_logits, warp, dtype=torch.float64):
         draft, drafted = part.draft.double(), tokens[part.place].reshape(-1, 1)
         kept, rows = emitted_rows(rule, draft, part.target)
@@ -50,11 +51,11 @@ def judge_as_block(
         found = (
             part.target.gather(-1, drafted).squeeze(-1),
             part.log_normaliser,
-            *_charges(rule, draft, part.target, kept, rows),
+            *(_charges(rule, draft, part.target, kept, rows) if ledger else ()),
         )
         for column, figure in zip(table, found, strict=True):
             column[part.place] = figure.view(column[part.place].shape)
-    charges, lossy = limited(Charges(*table[2:]), limits)
+    charges, lossy = limited(Charges(*table[2:]) if ledger else None, limits)
     if lossy is not None:
         for part in drafted_parts(tokens, draft_probs, target_logits, warp, dtype=torch.float64):
             own = out[part.place]
@@ -77,6 +78,9 @@ def judge_as_block(
     normaliser = torch.cat([table[1], log_normaliser(target_logits[:, k:])], -1)
     reached = survival[:, :-1]
     divisor = torch.where(reached > 0, reached, 1.0)
+    if charges is not None:
+        rate = (1 - missing / divisor).clamp(0.0, 1.0)
+        charges = charges._replace(acceptance_rate=rate)
     return Judgement(
         tokens=tokens,
         accepted=accepted,
@@ -85,10 +89,8 @@ def judge_as_block(
         draft_prob=draft_prob,
         target_prob=table[0],
         boosted=draft_prob * survival[:, 1:] / divisor,
-        acceptance_rate=(1 - missing / divisor).clamp(0.0, 1.0),
-        total_variation=charges.total_variation,
-        kl_bound=charges.kl_bound,
         log_normaliser=normaliser,
+        **charged(charges),
     )
 
 

@@ -14,7 +14,7 @@ import torch
 
 from cactus_runtime.verification.acceptance import kept_prefix, probs_of
 from cactus_runtime.verification.candidates import logprobs_of
-from cactus_runtime.verification.charges import Charges, Limits, limited
+from cactus_runtime.verification.charges import Charges, Limits, charged, limited
 from cactus_runtime.verification.drawing import Recovery, draw_last_tokens
 from cactus_runtime.verification.judgement import Judgement
 from cactus_runtime.verification.reading import drafted_parts, log_normaliser
@@ -34,19 +34,20 @@ def judge_by_distribution(
     num_drafts: torch.Tensor | None,
     limits: Limits | None,
     warp: Warp,
+    ledger: bool,
 ) -> Judgement:
     """`judge` for any rule."""
-    table = target_logits.new_zeros(7, *tokens.shape, dtype=torch.float64)
+    figures = 7 if ledger else 3
+    table = target_logits.new_zeros(figures, *tokens.shape, dtype=torch.float64)
     for part in drafted_parts(tokens, draft_probs, target_logits, warp, dtype=torch.float64):
         draft, drafted = part.draft.double(), tokens[part.place].reshape(-1, 1)
-        lossless = torch.minimum(draft, part.target).sum(-1)
         chosen = part.target.gather(-1, drafted).squeeze(-1)
-        granted, charges = _granted(rule, draft, part.target, drafted, lossless)
+        granted, charges = _granted(rule, draft, part.target, drafted, ledger)
         found = (chosen, granted, part.log_normaliser, *charges)
         for column, figure in zip(table, found, strict=True):
             column[part.place] = figure.view(column[part.place].shape)
     target_prob, boosted, normaliser = table[:3]
-    charges, lossy = limited(Charges(*table[3:]), limits)
+    charges, lossy = limited(Charges(*table[3:]) if ledger else None, limits)
     draft_prob = probs_of(tokens, draft_probs)
     if lossy is not None:
         boosted = torch.where(lossy, boosted, target_prob)
@@ -70,10 +71,8 @@ def judge_by_distribution(
         draft_prob=draft_prob,
         target_prob=target_prob,
         boosted=boosted,
-        acceptance_rate=charges.acceptance_rate,
-        total_variation=charges.total_variation,
-        kl_bound=charges.kl_bound,
         log_normaliser=normaliser,
+        **charged(charges),
     )
 
 
@@ -86,25 +85,33 @@ def _granted(
     draft: torch.Tensor,
     target: torch.Tensor,
     drafted: torch.Tensor,
-    lossless: torch.Tensor,
-) -> tuple[torch.Tensor, Charges]:
-    """The upper limits of u * p(n), and the charges, at n positions."""
+    ledger: bool,
+) -> tuple[torch.Tensor, Charges | tuple[()]]:
+    """The upper limits of u * p(n), and with a ledger the charges, at n positions."""
     on_device = _on_device(rule, target)
     xp: Any = torch if on_device else np
     p, q = (draft, target) if on_device else (_host(draft), _host(target))
+    cost = None
     if isinstance(rule, CandidateRule):
-        cost = emission_sums(rule, p, q, xp=xp)
         granted = rule.boost(_host(target.gather(-1, drafted).squeeze(-1)))
+        if ledger:
+            cost = emission_sums(rule, p, q, xp=xp)
     else:
-        kept, out = rule.accepted_and_emitted(p, q, xp=xp)
-        cost = emission_of(kept, out, q, xp=xp)
+        if ledger:
+            kept, out = rule.accepted_and_emitted(p, q, xp=xp)
+            cost = emission_of(kept, out, q, xp=xp)
+        else:
+            kept = rule.accepted_mass(p, q, xp=xp)
         granted = torch.as_tensor(kept, device=target.device).gather(-1, drafted).squeeze(-1)
+    granted = torch.as_tensor(granted, device=target.device)
+    if cost is None:
+        return granted, ()
     rate, distance, divergence = (
         torch.as_tensor(figure, device=target.device)
         for figure in (cost.acceptance_rate, cost.total_variation, cost.kl_bound)
     )
-    charges = Charges(rate, lossless, distance, divergence)
-    return torch.as_tensor(granted, device=target.device), charges
+    lossless = torch.minimum(draft, target).sum(-1)
+    return granted, Charges(rate, lossless, distance, divergence)
 
 
 def _recovery(

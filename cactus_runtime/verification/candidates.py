@@ -1,8 +1,8 @@
 """Blocks under rules that boost one candidate, in torch.
 
-Every row of logits is read once: for its normaliser, its drafted token's probability and its
-position's charges. The row that the last token is drawn from is read again. Only a few rows are
-processed at a time, so no temporary has the size of all logits.
+Every row of logits is read once: for its normaliser, its drafted token's probability and, if there
+is a ledger, its position's charges. The row that the last token is drawn from is read again. Only a
+few rows are processed at a time, so no temporary has the size of all logits.
 """
 
 from __future__ import annotations
@@ -12,7 +12,13 @@ from typing import NamedTuple
 import torch
 
 from cactus_runtime.verification.acceptance import accept, probs_of
-from cactus_runtime.verification.charges import CandidateCharges, Charges, Limits, limited
+from cactus_runtime.verification.charges import (
+    CandidateCharges,
+    Charges,
+    Limits,
+    charged,
+    limited,
+)
 from cactus_runtime.verification.drawing import Recovery, draw_last_tokens
 from cactus_runtime.verification.judgement import Judgement
 from cactus_runtime.verification.reading import drafted_parts, log_normaliser
@@ -28,12 +34,12 @@ class Figures(NamedTuple):
     target_prob : float64 tensor, shape (B, k)
         q(n) of every drafted token.
     log_normaliser : float64 tensor, shape (B, k + 1)
-    charges : Charges of shape (B, k)
+    charges : Charges of shape (B, k), or None
     """
 
     target_prob: torch.Tensor
     log_normaliser: torch.Tensor
-    charges: Charges
+    charges: Charges | None
 
 
 def judge_candidates(
@@ -47,9 +53,10 @@ def judge_candidates(
     num_drafts: torch.Tensor | None,
     limits: Limits | None,
     warp: Warp,
+    ledger: bool = True,
 ) -> Judgement:
     """`judge` for a rule with a candidate, whose formulas run in torch."""
-    found = figures(rule, tokens, draft_probs, target_logits, warp)
+    found = figures(rule, tokens, draft_probs, target_logits, warp, ledger=ledger)
     charges, lossy = limited(found.charges, limits)
     draft_prob = probs_of(tokens, draft_probs)
     accepted, boosted = accept(
@@ -78,10 +85,8 @@ def judge_candidates(
         draft_prob=draft_prob,
         target_prob=found.target_prob,
         boosted=boosted,
-        acceptance_rate=charges.acceptance_rate,
-        total_variation=charges.total_variation,
-        kl_bound=charges.kl_bound,
         log_normaliser=found.log_normaliser,
+        **charged(charges),
     )
 
 
@@ -91,25 +96,24 @@ def figures(
     draft_probs: torch.Tensor | None,
     target_logits: torch.Tensor,
     warp: Warp,
+    *,
+    ledger: bool,
 ) -> Figures:
-    """Normalisers, probabilities of the drafted tokens, and charges."""
-    charges = CandidateCharges(rule)
-    found = []
+    """Normalisers, probabilities of the drafted tokens, and with a ledger the charges."""
+    charges, found = CandidateCharges(rule), []
     for part in drafted_parts(tokens, draft_probs, target_logits, warp):
         drafted = tokens[part.place].reshape(-1, 1)
         log_prob = part.logits.gather(-1, drafted).squeeze(-1).double() - part.log_sum
         found.append(torch.stack([log_prob.exp().clamp(max=1.0), part.log_normaliser]))
-        charges.add(part.draft, part.target, part.logits, part.log_sum)
+        if ledger:
+            charges.add(part.draft, part.target, part.logits, part.log_sum)
     last = log_normaliser(target_logits[:, tokens.shape[1] :])
     if not found:
         empty = last.new_empty(tokens.shape)
-        return Figures(empty, last, Charges(empty, empty, empty, empty))
+        return Figures(empty, last, Charges(empty, empty, empty, empty) if ledger else None)
     target_prob, normaliser = (rows.view(tokens.shape) for rows in torch.cat(found, -1))
-    return Figures(
-        target_prob,
-        torch.cat([normaliser, last], dim=-1),
-        Charges(*(charge.view(tokens.shape) for charge in charges.total())),
-    )
+    total = Charges(*(row.view(tokens.shape) for row in charges.total())) if ledger else None
+    return Figures(target_prob, torch.cat([normaliser, last], dim=-1), total)
 
 
 def logprobs_of(

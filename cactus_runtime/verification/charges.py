@@ -44,21 +44,29 @@ class Charges(NamedTuple):
 Limits = Callable[[Charges], torch.Tensor]
 
 
-def limited(charges: Charges, limits: Limits | None) -> tuple[Charges, torch.Tensor | None]:
+def charged(charges: Charges | None) -> dict[str, torch.Tensor | None]:
+    """The fields of a `Judgement` that only a ledger needs."""
+    names = ("acceptance_rate", "total_variation", "kl_bound")
+    return {name: charges and getattr(charges, name) for name in names}
+
+
+def limited(
+    charges: Charges | None, limits: Limits | None
+) -> tuple[Charges | None, torch.Tensor | None]:
     """The charges where only some positions of each row may be lossy, and which those are.
 
     Parameters
     ----------
-    charges : Charges of shape (B, k)
+    charges : Charges of shape (B, k), or None
     limits : callable, optional
         Maps the charges to the number of lossy positions of each row, shape (B,).
 
     Returns
     -------
-    (Charges, bool tensor of shape (B, k) or None)
-        None where every position may be lossy.
+    (Charges or None, bool tensor of shape (B, k) or None)
+        The second is None where every position may be lossy.
     """
-    if limits is None:
+    if charges is None or limits is None:
         return charges, None
     rate, lossless, distance, divergence = charges
     lossy = torch.arange(rate.shape[1], device=rate.device) < limits(charges).unsqueeze(-1)

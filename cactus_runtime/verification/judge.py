@@ -38,6 +38,7 @@ def judge(
     limits: Limits | None = None,
     verification: Verification = "token",
     emitted_logprobs: bool = False,
+    ledger: bool = True,
 ) -> Judgement:
     """Keep a prefix of each row's drafted tokens, draw one more token, and report the charges.
 
@@ -64,6 +65,10 @@ def judge(
         needs an ordered rule; see `cactus_theory.verify_block`.
     emitted_logprobs : bool
         Whether to compute the judgement's `emitted_logprobs` and `warped_logprobs`.
+    ledger : bool
+        Whether to compute acceptance rates and charges, which read whole rows. Without them, a rule
+        that boosts one candidate reads each row of logits for its normaliser only, and one row to
+        draw from.
 
     Returns
     -------
@@ -74,7 +79,8 @@ def judge(
     Raises
     ------
     TypeError, ValueError
-        If the shapes do not fit, or block verification is asked of a rule that is not ordered.
+        If the shapes do not fit, block verification is asked of a rule that is not ordered, or
+        limits are given without a ledger.
 
     Examples
     --------
@@ -94,9 +100,17 @@ def judge(
         "num_drafts": num_drafts,
     }
     check_shapes(tokens, target_logits, others)
-    Method(rule, verification, emitted_logprobs).check()
+    Method(rule, verification, emitted_logprobs, ledger).check()
+    if limits is not None and not ledger:
+        raise ValueError("limits read the charges, so they need ledger=True")
     kept = None if limits is None else _Remembered(limits)
-    block = {**others, "target_logits": target_logits, "limits": kept, "warp": warp}
+    block = {
+        **others,
+        "target_logits": target_logits,
+        "limits": kept,
+        "warp": warp,
+        "ledger": ledger,
+    }
     if verification == "block":
         judgement = judge_as_block(rule, tokens, **block)
     elif not judged_in_torch(rule):

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import torch
 
 from cactus_runtime.result.trace import Verdict
+from cactus_runtime.verification.method import Method
 
-_PER_DRAFT = (
-    *("draft_prob", "target_prob", "boosted"),
-    *("acceptance_rate", "total_variation", "kl_bound"),
-)
+_PER_DRAFT = ("draft_prob", "target_prob", "boosted")
+_CHARGED = ("acceptance_rate", "total_variation", "kl_bound")
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class Judgement:
         Entries after the last token are undefined.
     draft_prob, target_prob, boosted : float64 tensors, shape (B, k)
         For every drafted token n: p(n), q(n), and g(n); n passes if u * p(n) < g(n).
-    acceptance_rate, total_variation, kl_bound : float64 tensors, shape (B, k)
+    acceptance_rate, total_variation, kl_bound : float64 tensors, shape (B, k), or None
         For every drafted position: the chance that a token drafted there is kept, and the charges
-        TV(out, q) and a bound of KL(out || q) in nats.
+        TV(out, q) and a bound of KL(out || q) in nats. None without a ledger.
     log_normaliser : float64 tensor, shape (B, k + 1)
         Log-sum-exp of the target's own logits; not finite where they give no distribution.
     emitted_logprobs, warped_logprobs : float64 tensors, shape (B, k + 1), or None
@@ -62,9 +62,9 @@ class Judgement:
     draft_prob: torch.Tensor
     target_prob: torch.Tensor
     boosted: torch.Tensor
-    acceptance_rate: torch.Tensor
-    total_variation: torch.Tensor
-    kl_bound: torch.Tensor
+    acceptance_rate: torch.Tensor | None
+    total_variation: torch.Tensor | None
+    kl_bound: torch.Tensor | None
     log_normaliser: torch.Tensor
     emitted_logprobs: torch.Tensor | None = None
     warped_logprobs: torch.Tensor | None = None
@@ -78,10 +78,9 @@ class Judgement:
     def packed(self) -> torch.Tensor:
         """Everything except the normalisers in one float64 tensor, for `unpacked`."""
         columns = [self.accepted.unsqueeze(-1), self.last_token.unsqueeze(-1), self.tokens]
-        columns += [self.logprobs, *(getattr(self, name) for name in _PER_DRAFT)]
-        if self.emitted_logprobs is not None and self.warped_logprobs is not None:
-            columns += [self.emitted_logprobs, self.warped_logprobs]
-        return torch.cat([column.double() for column in columns], dim=-1)
+        columns += [self.logprobs, *(getattr(self, name) for name in (*_PER_DRAFT, *_CHARGED))]
+        columns += [self.emitted_logprobs, self.warped_logprobs]
+        return torch.cat([column.double() for column in columns if column is not None], dim=-1)
 
 
 @dataclass(frozen=True)
@@ -120,31 +119,35 @@ class RowJudgement:
 
 
 def unpacked(
-    packed: Sequence[Sequence[float]], counts: Sequence[int], *, emitted_logprobs: bool = False
+    packed: Sequence[Sequence[float]], counts: Sequence[int], method: Method
 ) -> list[RowJudgement]:
     """Unpack rows of `Judgement.packed`, given the numbers of valid drafted tokens.
 
-    `emitted_logprobs` says whether they were asked for.
+    `method` is that of the judgement.
     """
     rows = zip(packed, counts, strict=True)
-    return [_row(numbers, count, emitted_logprobs) for numbers, count in rows]
+    return [_row(numbers, count, method) for numbers, count in rows]
 
 
-def _row(numbers: Sequence[float], count: int, more: bool) -> RowJudgement:
-    columns = 4 + len(_PER_DRAFT) if more else 2 + len(_PER_DRAFT)  # of k numbers at least
-    k = (len(numbers) - 3 - 2 * more) // columns
-    accepted, last = int(numbers[0]), int(numbers[1])
-    drafted = [int(token) for token in numbers[2 : 2 + k]]
-    logprobs = list(numbers[2 + k : 3 + 2 * k])
-    figures = [numbers[3 + i * k : 3 + i * k + count] for i in range(2, 2 + len(_PER_DRAFT))]
-    ends = len(numbers) - 2 * (k + 1), len(numbers) - (k + 1)
-    others = [list(numbers[end : end + accepted + 1]) if more else None for end in ends]
+def _row(numbers: Sequence[float], count: int, method: Method) -> RowJudgement:
+    figures = len(_PER_DRAFT) + len(_CHARGED) * method.ledger
+    logs = 1 + 2 * method.emitted_logprobs
+    k = (len(numbers) - 2 - logs) // (1 + figures + logs)
+    columns = iter(numbers)
+
+    def take(length: int) -> list[float]:
+        return list(islice(columns, length))
+
+    accepted, last = map(int, take(2))
+    drafted = list(map(int, take(k)))
+    logprobs = take(k + 1)
+    judged = [take(k)[:count] for _ in range(figures)]
+    others = [take(k + 1)[: accepted + 1] for _ in range(logs - 1)] or [None, None]
     return RowJudgement(
         tokens=[*drafted[:accepted], last],
         accepted=accepted,
         verdicts=[
-            Verdict(token, *judged)
-            for token, *judged in zip(drafted[:count], *figures, strict=True)
+            Verdict(token, *found) for token, *found in zip(drafted[:count], *judged, strict=True)
         ],
         logprobs=logprobs[: accepted + 1],
         emitted_logprobs=others[0],

@@ -12,7 +12,8 @@ at most. There are no atomics and no synchronisation with the host: the same inp
 output.
 
 Budgets (`limits`) must know what is charged before a token is accepted. Then the charges are
-taken first, and the one row drawn from is weighed after acceptance.
+taken first, and the one row drawn from is weighed after acceptance. Without a ledger nothing is
+charged, and only that row is weighed.
 
 Rules other than `SpeculativeSampling`, `Cactus`, `CactusSafe` and `CactusExact` under KL take what
 is charged from torch, which reads the logits once more, and the rest from here.
@@ -28,7 +29,7 @@ from torch.nn.functional import pad
 from cactus_runtime.verification import device_functions
 from cactus_runtime.verification.acceptance import accept, probs_of
 from cactus_runtime.verification.candidates import figures, logprobs_of
-from cactus_runtime.verification.charges import Limits, limited
+from cactus_runtime.verification.charges import Limits, charged, limited
 from cactus_runtime.verification.judgement import Judgement
 from cactus_runtime.verification.passes import (
     NOTHING,
@@ -87,6 +88,7 @@ def judge_candidates(
     num_drafts: torch.Tensor | None,
     limits: Limits | None,
     warp: Warp,
+    ledger: bool = True,
 ) -> Judgement:
     """`judge` for a rule with a candidate, where the warp is only a temperature.
 
@@ -105,8 +107,11 @@ def judge_candidates(
     shrink = rule.shrink(rows.target_prob, xp=torch)
     block = target_logits, rows, tokens, draft_probs
     gain, residuals = gain_of(rule), None
-    if gain is None:
-        charges = figures(rule, tokens, draft_probs, target_logits, warp).charges
+    charges = None
+    if not ledger:
+        pass
+    elif gain is None:
+        charges = figures(rule, tokens, draft_probs, target_logits, warp, ledger=True).charges
     elif limits is None:  # one pass for both
         charges, residuals = charge_and_weigh(*block, gain=gain, shrink=shrink)
     else:
@@ -147,8 +152,6 @@ def judge_candidates(
         draft_prob=draft_prob,
         target_prob=rows.target_prob,
         boosted=boosted,
-        acceptance_rate=charges.acceptance_rate,
-        total_variation=charges.total_variation,
-        kl_bound=charges.kl_bound,
         log_normaliser=rows.log_normaliser,
+        **charged(charges),
     )

@@ -17,11 +17,14 @@ class Method(NamedTuple):
     rule : Rule
     verification : "token" or "block"
     emitted_logprobs : bool
+    ledger : bool
+        Whether acceptance rates and charges are computed.
     """
 
     rule: Rule
     verification: Verification = "token"
     emitted_logprobs: bool = False
+    ledger: bool = True
 
     def check(self) -> None:
         """Raise a TypeError or ValueError that names what is wrong."""
@@ -34,5 +37,7 @@ class Method(NamedTuple):
                 "verification='block' needs a rule that emits a distribution between those of "
                 f"draft and target (an ordered rule), got {self.rule!r}"
             )
-        if not isinstance(self.emitted_logprobs, bool):
-            raise TypeError(f"emitted_logprobs must be a bool, got {self.emitted_logprobs!r}")
+        for name in ("emitted_logprobs", "ledger"):
+            value = getattr(self, name)
+            if not isinstance(value, bool):
+                raise TypeError(f"{name} must be a bool, got {value!r}")

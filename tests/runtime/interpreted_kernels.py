@@ -218,6 +218,23 @@ class Reads(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+@pytest.mark.parametrize("rule", [Cactus(0.1), CactusExact(0.1, SquaredHellinger())], ids=str)
+def test_without_a_ledger_each_row_of_logits_is_read_once_and_one_row_again(rule, monkeypatch):
+    batch, k = 6, 2
+    block = random_block(2, batch=batch, drafts=k, vocabulary=2 * CHUNK + 9)
+    wanted = kernels.judge_candidates(rule, **block)
+    with Reads(monkeypatch, block["target_logits"], block["draft_probs"]) as reads:
+        got = kernels.judge_candidates(rule, **block, ledger=False)
+    torch.testing.assert_close(got.tokens, wanted.tokens)
+    torch.testing.assert_close(got.last_token, wanted.last_token)
+    assert got.acceptance_rate is got.total_variation is got.kl_bound is None
+    whole = reads.counts[0].min(axis=-1)  # the rows' fewest reads of an element
+    rejected = np.arange(k + 1) == got.accepted[:, None].numpy()
+    rejected[:, k] = False
+    np.testing.assert_array_equal(whole, 1 + rejected)
+    np.testing.assert_array_equal(reads.counts[1].min(axis=-1), rejected[:, :k])
+
+
 @pytest.mark.parametrize("rule", [SpeculativeSampling(), Cactus(0.1), CactusExact(0.1)], ids=str)
 @pytest.mark.parametrize("budget", [False, True])
 @pytest.mark.parametrize("temperature", [1.0, 0.7])

@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 
 from cactus_theory import _validate
+from cactus_theory.divergences import log_growth
+from cactus_theory.rules import CandidateRule
 
 REMAINDERS = 3  # merged tokens of a position: those with q = 0, with p > q > 0, with p <= q
 _FORMAT = "cactus-laws-1"
@@ -78,8 +80,10 @@ class Recording:
       where x changes by d, and the m terms by at most t (1 + log(m/t)) in all. Tokens left out have
       terms between -q/e and p log(p/q). So KL(out || q) errs by at most t (1 + log(m/t)) + k + Q/e.
 
-    For rules without candidates nothing is claimed. A file holds the tokens' probabilities as
-    float32, which adds a relative error of less than 1e-7 to each, beyond these bounds.
+    `errors` has these bounds. A file holds the tokens' probabilities as float32, which adds a
+    relative error of less than 1e-7 to each, beyond them. Where a boost jumps, that may put a token
+    on the other side of the jump; `errors_for` has bounds for a given rule that include it. For
+    rules without candidates nothing is claimed.
 
     Examples
     --------
@@ -106,8 +110,56 @@ class Recording:
     @property
     def errors(self) -> RecordingErrors:
         """Bounds of the error of merging, for rules with candidates."""
+        return self._errors(np.zeros(len(self)))
+
+    def errors_for(self, rule: CandidateRule, *, rounding: float = 2e-7) -> RecordingErrors:
+        """Bounds of the error of merging and rounding, under a rule whose boost may jump.
+
+        Figures are those of `errors`, and how far they vary while every p and q of the tokens kept
+        varies by a factor of 1 +- `rounding`. A token n whose boost jumps in that range may also be
+        recovered from otherwise, with all that it rejects on either side of the jump.
+
+        Parameters
+        ----------
+        rule : CandidateRule
+            Whose boost does not fall as q grows.
+        rounding : float
+            In [0, 1): largest relative error of a probability. The default covers what a file and
+            its normalisation do to it. The KL of a boost without jumps may change by some
+            `rounding` more.
+
+        Raises
+        ------
+        TypeError
+            If the rule has no candidates: nothing is claimed for it.
+        ValueError
+            If `rounding` is not in [0, 1).
+
+        Examples
+        --------
+        >>> from cactus_theory import ThresholdAcceptance
+        >>> laws = compress_distributions(draft=[0.9, 0.1], target=[0.7, 0.3], tolerance=0.0)
+        >>> rule = ThresholdAcceptance(0.7, 0.9)  # g(0.7) = 1, and 7/9 just below it
+        >>> float(laws.errors.acceptance_rate[0])
+        0.0
+        >>> round(float(laws.errors_for(rule).acceptance_rate[0]), 3)
+        0.122
+        """
+        if not isinstance(rule, CandidateRule):
+            raise TypeError(f"rule must have candidates for its errors to be bounded, got {rule!r}")
+        rounding = _validate.fraction("rounding", rounding, "[0, 1)")
+        jumps = _Rounded(rule, self.draft, self.target, rounding, self.tokens >= 0)
+        found = self._errors(jumps.recovered)
+        return RecordingErrors(
+            found.acceptance_rate + jumps.acceptance_rate,
+            found.total_variation + jumps.total_variation,
+            found.kl_bound + jumps.kl_bound,
+            found.kl + jumps.kl_bound,
+        )
+
+    def _errors(self, also_moved: np.ndarray) -> RecordingErrors:
         lost_p, lost_q, lost_kl = self.left_out.T
-        moved = 2 * lost_p + lost_q
+        moved = 2 * lost_p + lost_q + also_moved
         below = (self.target >= self.draft)[:, :-REMAINDERS] & (self.tokens >= 0)
         places = np.maximum(below.sum(axis=1), moved)
         logs = np.log(places / np.where(moved > 0, moved, 1.0), where=moved > 0, out=0 * moved)
@@ -133,6 +185,41 @@ class Recording:
         header = json.dumps({"format": _FORMAT, **self.about}, allow_nan=False)
         with Path(path).open("wb") as file:
             np.savez_compressed(file, header=np.array(header), **arrays)
+
+
+class _Rounded:
+    """How far figures vary while p and q of the tokens kept do, by a relative `rounding`."""
+
+    def __init__(
+        self,
+        rule: CandidateRule,
+        draft: np.ndarray,
+        target: np.ndarray,
+        rounding: float,
+        kept: np.ndarray,
+    ) -> None:
+        columns = slice(kept.shape[1])
+        p, q = (np.where(kept, law[:, columns], 0.0) for law in (draft, target))
+        (p_low, p_high), (q_low, q_high) = (
+            (law * (1 - rounding), np.minimum(law * (1 + rounding), 1.0)) for law in (p, q)
+        )
+        boosts = np.stack([rule.boost(side) for side in (q_low, q, q_high)])
+        g_low, g_high = boosts.min(axis=0), boosts.max(axis=0)
+        low, high = np.minimum(p_low, g_low), np.minimum(p_high, g_high)  # what is accepted
+        self.acceptance_rate = (high - low).sum(axis=1)
+        above = p_high > q_low
+        most = np.where(above, np.maximum(high - q_low, 0.0), 0.0)
+        least = np.where(above, np.maximum(low - q_high, 0.0), 0.0)
+        self.total_variation = (most - least).sum(axis=1)
+        self.kl_bound = (_growth(q_low, most) - _growth(q_high, least)).sum(axis=1)
+        jumps = above & (g_high - g_low > 10 * rounding * g_high)
+        both = (p_high - low) + np.maximum(p_high - g_high, 0.0)
+        self.recovered = np.where(jumps, both, 0.0).sum(axis=1)
+
+
+def _growth(q: np.ndarray, gain: np.ndarray) -> np.ndarray:
+    """(q + gain) log(1 + gain/q), and 0 at q = 0."""
+    return (q + gain) * log_growth(np.where(q > 0, q, 1.0), gain, xp=np)
 
 
 def compress_distributions(

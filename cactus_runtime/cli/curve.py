@@ -16,6 +16,7 @@ from cactus_runtime.cli.picture import draw
 from cactus_theory.curves import Curve
 from cactus_theory.curves import curve as trace
 from cactus_theory.recording import Recording, load_recording
+from cactus_theory.rules import CandidateRule, Rule
 from cactus_theory.rules.parsing import entries_from, split_rules
 from cactus_theory.rules.registry import RULES, Entry
 
@@ -117,9 +118,20 @@ def _about(laws: Recording) -> str:
     pair = f" of the pair {about['pair']}" if about.get("pair") else ""
     warm = f" at temperature {about['temperature']}" if "temperature" in about else ""
     return (
-        f"Means over {len(laws)} positions{pair}{warm}. For rules with candidates, recording "
-        f"moved acceptance and TV by at most {errors.acceptance_rate.mean():.1g} and KL by at most "
-        f"{errors.kl.mean():.1g} nats."
+        f"Means over {len(laws)} positions{pair}{warm}. For rules with candidates whose boost does "
+        f"not jump, recording moved acceptance and TV by at most "
+        f"{errors.acceptance_rate.mean():.1g} and KL by at most {errors.kl.mean():.1g} nats."
+    )
+
+
+def _about_jumps(laws: Recording, rule: Rule) -> str:
+    """How exact the figures of a rule are that accepts tokens up to a threshold."""
+    if not isinstance(rule, CandidateRule):
+        return "Recording may move these figures: a token near a threshold may pass or not."
+    errors = laws.errors_for(rule)
+    return (
+        f"Its boost jumps: recording moved acceptance by at most "
+        f"{errors.acceptance_rate.mean():.1g} and KL by at most {errors.kl.mean():.1g} nats."
     )
 
 
@@ -146,6 +158,8 @@ def _write_table(
     for name, delta, *figures in _rows(curves):
         if name != seen:
             click.echo(f"\n{entries[name].title}")
+            if not entries[name].continuous:
+                click.echo(_about_jumps(laws, entries[name].at(delta)))
             click.echo(f"{'delta (nats)':>14}{'acceptance':>12}{'TV':>10}{'KL (nats)':>12}")
             seen = name
         accepted, distance, divergence = figures

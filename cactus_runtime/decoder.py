@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from cactus_runtime.result.trace import Token
 from cactus_runtime.sampling import SamplingParams
 from cactus_runtime.verification.method import Verification
 from cactus_theory._validate import integer, is_integer
-from cactus_theory.rules import Rule, SpeculativeSampling
+from cactus_theory.rules import BetweenMarkers, Rule, SpeculativeSampling
 
 
 class Decoding(Iterator[Token]):
@@ -206,11 +207,34 @@ class Decoder:
         self._check_ids(request.sampling)
         if request.stop:
             self._need_tokenizer("stop strings")
+        if isinstance(request.rule, BetweenMarkers):
+            request = replace(request, rule=self._with_ids(request.rule))
         ends = eos_token_ids(self.target, self.tokenizer, request.eos_token_id)
         size = vocabulary_size(self.target)
         if request.eos_token_id is not None and ends and max(ends) >= size:
             raise ValueError(f"eos_token_id must be in [0, {size}), got {max(ends)}")
         return Row(request, ids, self.tokenizer, ends)
+
+    def _with_ids(self, rule: BetweenMarkers) -> BetweenMarkers:
+        """The rule with markers that are token ids of the target."""
+
+        def encode(marker: str) -> list[int]:
+            tokenizer = self._need_tokenizer("a marker of text")
+            ids: list[int] = tokenizer.encode(marker, add_special_tokens=False)
+            text = tokenizer.decode(ids, clean_up_tokenization_spaces=False)
+            if text != marker:
+                raise ValueError(
+                    f"a marker must be text that the tokenizer gives back, got {marker!r}, "
+                    f"which becomes {text!r}"
+                )
+            return ids
+
+        rule, size = rule.with_ids(encode), vocabulary_size(self.target)
+        for name in ("start", "end"):
+            if max(getattr(rule, name)) >= size:
+                found = max(getattr(rule, name))
+                raise ValueError(f"{name} ids must be in [0, {size}), got {found}")
+        return rule
 
     def encode(self, prompt: Prompt, *, name: str = "prompt") -> tuple[int, ...]:
         """Check a prompt, and return its token ids; errors call it `name`."""
@@ -277,7 +301,7 @@ def decode(
     prompt: Prompt,
     *,
     draft: str | Path | PreTrainedModel | Drafter | None = None,
-    rule: Rule = SpeculativeSampling(),
+    rule: Rule | BetweenMarkers = SpeculativeSampling(),
     num_draft_tokens: int | AdaptiveDraft = 4,
     sampling: SamplingParams = SamplingParams(),
     max_new_tokens: int = 128,

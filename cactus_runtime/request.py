@@ -13,7 +13,7 @@ from cactus_runtime.streams import Streams
 from cactus_runtime.verification.method import Method, Verification
 from cactus_theory._validate import integer, word
 from cactus_theory.ledger import Ledger
-from cactus_theory.rules import Rule, SpeculativeSampling
+from cactus_theory.rules import BetweenMarkers, Rule, SpeculativeSampling
 
 Prompt = str | Sequence[int] | Sequence[Mapping[str, str]]
 
@@ -27,12 +27,13 @@ class Request:
     prompt : str, sequence of int, or sequence of messages
         Text, token ids, or chat messages (mappings with "role" and "content") for the
         tokenizer's chat template.
-    rule : Rule
+    rule : Rule or BetweenMarkers
         Decides when a drafted token is kept. `SpeculativeSampling()` emits exactly the target's
         distribution. `Cactus(delta)` keeps more tokens, and what is emitted then differs from the
         target's distribution; the result's ledger reports by how much. `delta` itself does not
         bound that difference. Rules that read whole distributions (`Clamp`, `Lenience`, ...) are
         evaluated in float64, on the host where their formulas need numpy.
+        `BetweenMarkers` gives a part of the text a rule of its own.
     num_draft_tokens : int or AdaptiveDraft
         Tokens drafted per target pass (0 is plain decoding), or a policy that chooses their number.
     sampling : SamplingParams
@@ -84,7 +85,7 @@ class Request:
 
     prompt: Prompt
     _: KW_ONLY
-    rule: Rule = SpeculativeSampling()
+    rule: Rule | BetweenMarkers = SpeculativeSampling()
     num_draft_tokens: int | AdaptiveDraft = 4
     sampling: SamplingParams = SamplingParams()
     max_new_tokens: int = 128
@@ -103,7 +104,8 @@ class Request:
         if not isinstance(self.num_draft_tokens, AdaptiveDraft):
             integer("num_draft_tokens", self.num_draft_tokens, 0)
         integer("max_new_tokens", self.max_new_tokens, 1)
-        self.method.check()
+        for rule in self.rule.rules if isinstance(self.rule, BetweenMarkers) else (self.rule,):
+            self.method_under(rule).check()
         if not isinstance(self.sampling, SamplingParams):
             raise TypeError(f"sampling must be SamplingParams, got {self.sampling!r}")
         stop = self.stop
@@ -129,10 +131,9 @@ class Request:
         length = self.num_draft_tokens
         return length if isinstance(length, AdaptiveDraft) else FixedLength(int(length))
 
-    @property
-    def method(self) -> Method:
-        """How drafts are verified, and what is recorded of it."""
-        return Method(self.rule, self.verification, self.emitted_logprobs, self.ledger)
+    def method_under(self, rule: Rule) -> Method:
+        """How drafts are verified under this rule, and what is recorded of it."""
+        return Method(rule, self.verification, self.emitted_logprobs, self.ledger)
 
     @property
     def budget(self) -> Ledger:

@@ -12,7 +12,7 @@ import click
 from cactus_runtime.cli.files import Output, read_text
 from cactus_runtime.cli.rule_options import rule_options
 from cactus_runtime.result.strict_json import strict_json
-from cactus_theory.rules import Rule
+from cactus_theory.rules import BetweenMarkers, Rule
 
 if TYPE_CHECKING:
     from cactus_runtime.result.result import DecodeResult
@@ -36,6 +36,12 @@ INTERRUPTED = 130
 @click.option("--draft", help="A smaller model of the same tokenizer, for --target.")
 @click.option("--device", help="Device for models named by --target; default cpu.")
 @rule_options
+@click.option(
+    "--between",
+    nargs=2,
+    metavar="START END",
+    help="Use the rule between these markers only, and plain speculative sampling elsewhere.",
+)
 @click.option("--drafts", default=2, show_default=True, help="Drafted tokens per target pass.")
 @click.option("--tokens", default=96, show_default=True, help="Maximum number of tokens.")
 @click.option("--temperature", default=0.7, show_default=True, help="Temperature of both models.")
@@ -74,6 +80,7 @@ def decode(
     draft: str | None,
     device: str | None,
     rule: Rule,
+    between: tuple[str, str] | None,
     drafts: int,
     tokens: int,
     temperature: float,
@@ -113,7 +120,7 @@ def decode(
 
     request = Request(
         text,
-        rule=rule,
+        rule=BetweenMarkers(rule, *between) if between else rule,
         num_draft_tokens=drafts,
         sampling=SamplingParams(temperature=temperature, top_k=top_k, top_p=top_p),
         max_new_tokens=tokens,

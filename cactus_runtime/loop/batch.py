@@ -11,7 +11,7 @@ import torch
 from transformers import PreTrainedModel
 
 from cactus_runtime.loop.block_program import BlockProgram, open_programs
-from cactus_runtime.loop.drafting import BatchDrafter
+from cactus_runtime.loop.drafting import BatchDrafter, Drafts
 from cactus_runtime.loop.judging import check_finite, judge_rows
 from cactus_runtime.loop.row import Row
 from cactus_runtime.models.device import to_device
@@ -190,6 +190,7 @@ class BatchDecoding(Iterator[tuple[int, Token]]):
         counts = [self._target.limited(row.draft_limit(), len(row.ids)) for row in rows]
         uniforms = self._uniforms(rows, max(counts) + 1)
         drafts = self._drafter.propose(rows, counts, uniforms[:, :-1, Purpose.DRAFT])
+        drafts = _under_one_rule(rows, drafts)
         clock.append(time.perf_counter())
         logits = self._target.read(self._unread(rows), drafts.tokens)
         clock.append(time.perf_counter())
@@ -237,3 +238,14 @@ class BatchDecoding(Iterator[tuple[int, Token]]):
     def _uniforms(self, rows: Sequence[Row], count: int) -> torch.Tensor:
         drawn = np.stack([row.uniforms(count) for row in rows])
         return to_device(drawn, self._target.model.device)
+
+
+def _under_one_rule(rows: Sequence[Row], drafts: Drafts) -> Drafts:
+    """The drafts up to the first that completes a marker at which the row's rule changes.
+
+    Whether a position has a draft then depends on the tokens before it only, as ledgers ask.
+    """
+    if not any(row.changes_rule for row in rows):
+        return drafts
+    drafted = zip(rows, drafts.tokens.tolist(), drafts.counts, strict=True)
+    return drafts.first([row.steps(tokens[:count]) for row, tokens, count in drafted])

@@ -60,17 +60,18 @@ class BlockPrograms:
         """The program for the next block of these rows, made if necessary;
 
         None if there is none. There is one if the rows share method and sampling, if no rule,
-        budget, processor or adaptive draft length needs the host, and if the models have only the
-        last tokens left to read.
+        marker, budget, processor or adaptive draft length needs the host, and if the models have
+        only the last tokens left to read.
         """
         lengths = self._target.lengths
-        methods = distinct(row.request.method for row in rows)
+        methods = distinct(row.method for row in rows)
         samplings = distinct(row.request.sampling for row in rows)
         k = max(_longest(row) for row in rows)
         if (
             len(methods) > 1
             or len(samplings) > 1
-            or any(row.has_budget or any(row.processors.values()) for row in rows)
+            or any(row.has_budget or row.changes_rule for row in rows)
+            or any(any(row.processors.values()) for row in rows)
             or not all(isinstance(row.length, FixedLength) for row in rows)
             or not all(lengths[i] == len(row.ids) - 1 > 0 for i, row in enumerate(rows))
             or not self._drafter.ready(rows, k)

@@ -43,10 +43,10 @@ def judge_rows(
     """
     if any(any(row.processors.values()) or _needs_host(row, logits) for row in rows):
         check_finite(rows, drafts, log_normaliser(logits))  # before the rules raise on NaN
-    methods = distinct(row.request.method for row in rows)
+    methods = distinct(row.method for row in rows)
     judged: dict[int, RowJudgement] = {}
     for method in methods:
-        own = [i for i, row in enumerate(rows) if row.request.method == method]
+        own = [i for i, row in enumerate(rows) if row.method == method]
         some = slice(None) if len(methods) == 1 else own
         found = _judge_alike(
             method,
@@ -128,6 +128,6 @@ def _lossy_positions(rows: Sequence[Row], counts: Sequence[int], charges: Charge
 
 def _needs_host(row: Row, logits: torch.Tensor) -> bool:
     """Whether judging a row needs the host, because of its budget, or for numpy's formulas."""
-    method = row.request.method
+    method = row.method
     whole_rows = method.verification == "block" or method.emitted_logprobs
     return row.has_budget or not judged_in_torch(method.rule) or (whole_rows and logits.is_cpu)

@@ -15,6 +15,8 @@ from cactus_runtime.result.trace import Block, FinishReason, Origin, Seconds, To
 from cactus_runtime.streams import Streams
 from cactus_runtime.text import TextStream
 from cactus_runtime.verification.judgement import RowJudgement
+from cactus_runtime.verification.method import Method
+from cactus_theory.rules import BetweenMarkers
 
 
 class Row:
@@ -50,6 +52,7 @@ class Row:
             role: request.sampling.processors_for(len(self.ids), self.eos_token_ids)
             for role in ("draft", "target")
         }
+        self._inside = self._is_inside()
         self._text = TextStream(tokenizer, prompt_ids, request.stop)
         self._has_text = tokenizer is not None
         self._prompt_tokens = len(self.ids)
@@ -57,6 +60,32 @@ class Row:
     @property
     def has_budget(self) -> bool:
         return min(self.ledger.max_total_variation, self.ledger.max_kl) < math.inf
+
+    @property
+    def changes_rule(self) -> bool:
+        """Whether the rule depends on the text so far."""
+        return isinstance(self.request.rule, BetweenMarkers)
+
+    @property
+    def method(self) -> Method:
+        """How the next block is verified."""
+        rule = self.request.rule
+        if isinstance(rule, BetweenMarkers):
+            rule = rule.rule if self._inside else rule.outside
+        return self.request.method_under(rule)
+
+    def steps(self, drafted: Sequence[int]) -> int:
+        """How many of these tokens are drafted at positions of the next block's rule."""
+        rule = self.request.rule
+        if not isinstance(rule, BetweenMarkers):
+            return len(drafted)
+        return rule.steps(self.ids, drafted, inside=self._inside)
+
+    def _is_inside(self, *, begun: int = 0, inside: bool = False) -> bool:
+        rule = self.request.rule
+        if not isinstance(rule, BetweenMarkers):
+            return False
+        return rule.is_inside(self.ids, begun=begun, inside=inside)
 
     def draft_limit(self) -> int:
         """Tokens that may be drafted for the next block; one more is always emitted."""
@@ -80,6 +109,7 @@ class Row:
         except BaseException:  # raised by stop_when: results hold complete blocks only
             del self.ids[held[0] :], self.trace[held[1] :]
             raise
+        self._inside = self._is_inside(begun=held[0], inside=self._inside)
         spent = [token.verdict for token in emitted if token.verdict is not None]
         costs = [verdict.charges for verdict in spent if verdict.charges is not None]
         self.ledger = self.ledger.spend(

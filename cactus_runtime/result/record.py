@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cactus_runtime.result.trace import Block, FinishReason, Origin, Seconds, Token, Verdict
-from cactus_theory.rules import Rule
+from cactus_theory.rules import BetweenMarkers, Rule
 
 ENOUGH = 20  # verified positions, or blocks that drafted, before a warning
 
@@ -30,7 +30,7 @@ class DecodeRecord:
     finish_reason: FinishReason
     seed: int
     number: int
-    rule: Rule
+    rule: Rule | BetweenMarkers
     blocks: tuple[Block, ...] = field(repr=False)
     seconds: Seconds = field(repr=False)
 

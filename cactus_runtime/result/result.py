@@ -23,7 +23,8 @@ class DecodeResult(DecodeRecord):
     finish_reason : "length", "eos", "stop" or "interrupted"
     seed, number : int
         Those of the request; they reproduce this result.
-    rule : Rule
+    rule : Rule or BetweenMarkers
+        With markers as token ids.
     blocks : tuple of Block
     seconds : Seconds
 

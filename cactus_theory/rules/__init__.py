@@ -7,6 +7,7 @@ from cactus_theory.rules.baselines import Lenience as Lenience
 from cactus_theory.rules.baselines import Mixture as Mixture
 from cactus_theory.rules.baselines import TopKAcceptance as TopKAcceptance
 from cactus_theory.rules.baselines import TypicalAcceptance as TypicalAcceptance
+from cactus_theory.rules.between import BetweenMarkers as BetweenMarkers
 from cactus_theory.rules.cactus import Cactus as Cactus
 from cactus_theory.rules.cactus import CactusExact as CactusExact
 from cactus_theory.rules.cactus import CactusSafe as CactusSafe

@@ -178,7 +178,7 @@ def test_what_a_jump_recovers_counts_in_the_kl():
     rule = ThresholdAcceptance(0.5, 0.5 / 0.95)
     laws = compress_distributions(draft=draft, target=target, tolerance=0.0)
     errors = laws.errors_for(rule)
-    below = target + [-5e-8, 5e-8]
+    below = [0.5 - 5e-8, 0.5 + 5e-8]
     moved = figures(rule, draft, target)[3] - figures(rule, draft, below)[3]
     assert errors.kl_bound + 0.1 < moved <= errors.kl
     assert errors.kl < 0.5

@@ -33,6 +33,11 @@ from cactus_theory.inverse import delta_for_sure_acceptance as delta_for_sure_ac
 from cactus_theory.inverse import delta_for_total_variation as delta_for_total_variation
 from cactus_theory.ledger import Ledger as Ledger
 from cactus_theory.ledger import budget_stop as budget_stop
+from cactus_theory.multidraft import MultiDraftClamp as MultiDraftClamp
+from cactus_theory.multidraft import equivalent_draft as equivalent_draft
+from cactus_theory.multidraft import multidraft_acceptance as multidraft_acceptance
+from cactus_theory.multidraft import selection_chances as selection_chances
+from cactus_theory.multidraft import verify_drafts as verify_drafts
 from cactus_theory.optimum import Optimum as Optimum
 from cactus_theory.optimum import exact_optimum as exact_optimum
 from cactus_theory.optimum import optimum_gap as optimum_gap

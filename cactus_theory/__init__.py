@@ -50,6 +50,8 @@ from cactus_theory.planning import block_cost as block_cost
 from cactus_theory.planning import block_law as block_law
 from cactus_theory.planning import break_even_acceptance as break_even_acceptance
 from cactus_theory.planning import speedup as speedup
+from cactus_theory.recommendation import Recommendation as Recommendation
+from cactus_theory.recommendation import recommend as recommend
 from cactus_theory.rules import Cactus as Cactus
 from cactus_theory.rules import CactusExact as CactusExact
 from cactus_theory.rules import CactusSafe as CactusSafe

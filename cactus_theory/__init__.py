@@ -33,6 +33,11 @@ from cactus_theory.inverse import delta_for_sure_acceptance as delta_for_sure_ac
 from cactus_theory.inverse import delta_for_total_variation as delta_for_total_variation
 from cactus_theory.ledger import Ledger as Ledger
 from cactus_theory.ledger import budget_stop as budget_stop
+from cactus_theory.multidraft import MultiDraftClamp as MultiDraftClamp
+from cactus_theory.multidraft import equivalent_draft as equivalent_draft
+from cactus_theory.multidraft import multidraft_acceptance as multidraft_acceptance
+from cactus_theory.multidraft import selection_chances as selection_chances
+from cactus_theory.multidraft import verify_drafts as verify_drafts
 from cactus_theory.optimum import Optimum as Optimum
 from cactus_theory.optimum import exact_optimum as exact_optimum
 from cactus_theory.optimum import optimum_gap as optimum_gap
@@ -45,6 +50,8 @@ from cactus_theory.planning import block_cost as block_cost
 from cactus_theory.planning import block_law as block_law
 from cactus_theory.planning import break_even_acceptance as break_even_acceptance
 from cactus_theory.planning import speedup as speedup
+from cactus_theory.recommendation import Recommendation as Recommendation
+from cactus_theory.recommendation import recommend as recommend
 from cactus_theory.rules import BetweenMarkers as BetweenMarkers
 from cactus_theory.rules import Cactus as Cactus
 from cactus_theory.rules import CactusExact as CactusExact

@@ -10,7 +10,7 @@ import numpy as np
 
 from cactus_theory import _validate
 from cactus_theory.divergences import kl, total_variation
-from cactus_theory.emitted import output_distribution
+from cactus_theory.emitted import accepted_and_emitted
 from cactus_theory.rules import Rule
 
 
@@ -80,8 +80,7 @@ def curve(family: Callable[[float], Rule], *, draft: Any, target: Any, deltas: A
 
 
 def _means(rule: Rule, draft: np.ndarray, target: np.ndarray) -> list[float]:
-    kept = rule.accepted_mass(*np.broadcast_arrays(draft, target))
-    law = output_distribution(rule, draft=draft, target=target)
+    kept, law = accepted_and_emitted(rule, *np.broadcast_arrays(draft, target))
     law = law / law.sum(axis=-1, keepdims=True)  # sums of many roundings
     figures = (kept.sum(axis=-1), total_variation(law, target), kl(law, target))
     return [float(np.mean(figure)) for figure in figures]

@@ -37,6 +37,7 @@ SUBJECTS = {
     "newton_code": "Newton's method in floating point",
     "limits": "Limits and edge cases",
     "clamp": "The best scheme for a divergence of the output",
+    "drafts": "Several drafts for one position",
     "sequence": "A whole text",
     "block_verification": "Verifying a block as a whole",
     "texts": "What a text was drawn from",

@@ -13,6 +13,7 @@ import numpy as np
 
 from cactus_runtime.cli.files import Output, Picture
 from cactus_runtime.cli.picture import draw
+from cactus_runtime.cli.recommend import check, recommend_options, write_recommendations
 from cactus_theory.curves import Curve
 from cactus_theory.curves import curve as trace
 from cactus_theory.recording import Recording, load_recording
@@ -42,6 +43,8 @@ Examples:
   cactus curve my.npz --rules cactus,clamp --csv > curves.csv
   cactus curve --rules safe,exact:divergence=chi-square,typical:epsilon=0.3,alpha=0.5
   cactus curve --rules all --pareto pareto.png --html curves.html
+  cactus curve my.npz --recommend --draft-cost 0.05 --speed 2.5
+  cactus curve my.npz --recommend --draft-cost 0.05 --kl 0.02 --rules cactus,lenience
 """
 
 
@@ -61,6 +64,7 @@ Examples:
     "--pareto", type=Picture(), help="Draw acceptance against TV and KL, in the same formats."
 )
 @click.option("--html", type=Output(), help="Write a page with a slider; it needs no server.")
+@recommend_options
 def curve(
     file: Path | None,
     rules: str,
@@ -71,11 +75,18 @@ def curve(
     plot: Path | None,
     pareto: Path | None,
     html: Path | None,
+    recommending: bool,
+    **goals: Any,
 ) -> None:
+    check(recommending, goals)
     entries = _entries(rules)
     if not 0 < first < last:
         raise click.UsageError(f"--from and --to must be 0 < from < to, got {first:g} and {last:g}")
     laws = load_recording(file)
+    if recommending:
+        click.echo(_about(laws))
+        write_recommendations(laws, list(entries), goals)
+        return
     curves = _traced(laws, entries, np.geomspace(first, last, points))
     if as_csv:
         _write_csv(curves)

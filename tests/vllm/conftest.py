@@ -22,7 +22,9 @@ import pytest
 import torch
 
 from cactus_runtime.integrations.vllm.booster import Booster
+from cactus_runtime.integrations.vllm.requests import RequestSettings
 from cactus_runtime.integrations.vllm.runners import V1, V2
+from cactus_runtime.integrations.vllm.settings import Settings
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
@@ -83,9 +85,16 @@ def logits_of(laws):
         return torch.from_numpy(np.log(np.concatenate(laws))).float()
 
 
-def sampler(module, runner, rule):
+def sampler(module, runner, rule, own):
     stock = module.rejection_sample
-    return stock if rule is None else Booster(rule).around(stock, runner)
+    if rule is None and own is None:
+        return stock
+    engine = Settings() if rule is None else Settings(rule)
+    booster = Booster(engine, RequestSettings({"delta": 0}))
+    if own is not None:
+        arrived = [(str(row), extra_args) for row, extra_args in enumerate(own)]
+        booster._requests = SimpleNamespace(batch=lambda slots: arrived)
+    return booster.around(stock, runner)
 
 
 def metadata(temperature, *, seeds=None, top_k=None):
@@ -127,7 +136,17 @@ class RunnerV1:
     def __init__(self, module):
         self.module = module
 
-    def emitted(self, batch, *, rule=None, uniforms=None, seeds=None, temperature=None, law=True):
+    def emitted(
+        self,
+        batch,
+        *,
+        rule=None,
+        own=None,
+        uniforms=None,
+        seeds=None,
+        temperature=None,
+        law=True,
+    ):
         """Emitted tokens of each row.
 
         Parameters
@@ -135,6 +154,8 @@ class RunnerV1:
         batch : RaggedBatch
         rule : Cactus, CactusExact or CactusSafe, optional
             The plugin's.
+        own : sequence of dict or None, optional
+            Each row's own ``extra_args``.
         uniforms : sequence of float, optional
             One per drafted token, in place of the sampler's own.
         seeds : dict of int to int, optional
@@ -150,7 +171,7 @@ class RunnerV1:
         target = logits_of([laws[:-1] for laws in batch.target])
         given = torch.ones(len(lengths)) if temperature is None else torch.tensor(temperature)
         with self._with(uniforms):
-            padded = sampler(self.module, V1, rule)(
+            padded = sampler(self.module, V1, rule, own)(
                 tokens.int(),
                 lengths.tolist(),
                 int(lengths.max()),
@@ -185,7 +206,18 @@ class RunnerV2:
         # The interpreter has no libdevice: the one function of it in use is replaced.
         self.module.tldevice = SimpleNamespace(log1p=lambda x: tl.log(1 + x))
 
-    def emitted(self, batch, *, rule=None, uniforms=None, seeds=None, temperature=None, law=True):
+    def emitted(
+        self,
+        batch,
+        *,
+        rule=None,
+        own=None,
+        uniforms=None,
+        seeds=None,
+        temperature=None,
+        law=True,
+        block=False,
+    ):
         """Emitted tokens of each row; see `RunnerV1`. Every row has a seed here."""
         lengths = np.array([len(tokens) for tokens in batch.tokens])
         rows, longest, size = len(lengths), max(int(lengths.max()), 1), batch.target[0].shape[-1]
@@ -205,7 +237,7 @@ class RunnerV2:
             drawn[index] = seed
         position = torch.arange(len(row))
         with self._with(uniforms, position[is_draft].tolist()):
-            sampled, counts = sampler(self.module, V2, rule)(
+            sampled, counts = sampler(self.module, V2, rule, own)(
                 target,
                 draft if law else None,
                 judged,
@@ -217,6 +249,7 @@ class RunnerV2:
                 given.float(),
                 drawn,
                 longest,
+                use_block_verification=block,
             )
         return [row[:count] for row, count in zip(sampled.tolist(), counts.tolist(), strict=True)]
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from cactus_runtime.integrations.vllm.booster import Booster
 from cactus_runtime.integrations.vllm.plugin import CactusExtension
 from cactus_runtime.integrations.vllm.runners import V1, V2, rebound, runner_of
-from cactus_runtime.integrations.vllm.settings import configured_rule, rule_of
+from cactus_runtime.integrations.vllm.settings import Settings, configured, settings_of
 from cactus_runtime.integrations.vllm.shift import restore_logits_, shift_logits_
-from cactus_theory import Cactus, CactusExact, CactusSafe
+from cactus_theory import Cactus, CactusExact, CactusSafe, Clamp
 from cactus_theory.testing import distributions
 
 BUDGETED = [Cactus, CactusExact, CactusSafe]
@@ -38,7 +38,7 @@ def test_the_shifted_logits_are_those_of_the_candidate_law(law, kind, delta, dat
     token, rule = data.draw(st.integers(0, law.size - 1)), kind(delta)
     logits = logits_of(law)[None]
     seen = logits.double().softmax(-1)[0].numpy()  # what float32 makes of the law
-    shift_logits_(logits, torch.tensor([token]), torch.tensor([True]), rule)
+    shift_logits_(logits, torch.tensor([token]), {rule: torch.tensor([True])})
     h = logits.double().softmax(-1)[0].numpy()
     # some units of float32's 6e-8: the log-sum-exp is single, all else double
     assert np.abs(h - candidate(rule, seen, token)).max() < 1e-6
@@ -50,7 +50,7 @@ def test_a_logit_is_put_back_to_the_last_bit(law, kind, delta, data):
     token = torch.tensor([data.draw(st.integers(-1, law.size - 1))])
     logits = logits_of(law)[None]
     before = logits.clone()
-    old = shift_logits_(logits, token, torch.tensor([True]), kind(delta))
+    old = shift_logits_(logits, token, {kind(delta): torch.tensor([True])})
     restore_logits_(logits, token, old)
     assert torch.equal(logits, before)
 
@@ -60,7 +60,7 @@ def test_a_logit_is_put_back_to_the_last_bit(law, kind, delta, data):
 def test_the_support_is_never_left_and_certainty_is_kept(kind, delta):
     logits = torch.tensor([[0.0, -torch.inf, 0.0], [0.0, -torch.inf, -torch.inf]])
     before = logits.clone()
-    shift_logits_(logits, torch.tensor([1, 0]), torch.tensor([True, True]), kind(delta))
+    shift_logits_(logits, torch.tensor([1, 0]), {kind(delta): torch.tensor([True, True])})
     assert torch.equal(logits.softmax(-1), before.softmax(-1))
 
 
@@ -87,7 +87,7 @@ SHIFTED = [True, True, False, False, True, False, True]  # not greedy ones, not 
 
 
 def call_first(rule, logits):
-    booster = Booster(rule)
+    booster = Booster(Settings(rule))
     boosted = booster.around(first, V1)
     metadata = SimpleNamespace(all_greedy=False, temperature=torch.tensor(TEMPERATURE))
     ends = torch.tensor(LENGTHS).cumsum(0).int()
@@ -96,7 +96,7 @@ def call_first(rule, logits):
 
 
 def call_second(rule, logits, *, draft=None, spare=0):
-    booster = Booster(rule)
+    booster = Booster(Settings(rule))
     boosted = booster.around(second, V2)
     rows = np.insert(np.array(TOKENS), [0, 2, 2, 4], 9)  # first row of a request: no draft
     judged = torch.from_numpy(np.append(rows, [9] * spare))
@@ -115,7 +115,7 @@ def test_the_first_runner_is_handed_the_drafted_tokens_shifted_and_no_others():
     before = logits.clone()
     _, seen = call_first(Cactus(0.3), logits)
     expected = before.clone()
-    shift_logits_(expected, torch.tensor(TOKENS), torch.tensor(SHIFTED), Cactus(0.3))
+    shift_logits_(expected, torch.tensor(TOKENS), {Cactus(0.3): torch.tensor(SHIFTED)})
     assert torch.equal(seen, expected)
     assert (seen != before).any(-1).tolist() == SHIFTED
     assert torch.equal(logits, before)
@@ -129,7 +129,7 @@ def test_the_second_runner_is_handed_the_drafted_tokens_shifted_and_no_others(sp
     expected = before.clone()
     rows = is_draft().nonzero()[:, 0]
     some = expected[rows]
-    shift_logits_(some, torch.tensor(TOKENS), torch.tensor(SHIFTED), Cactus(0.3))
+    shift_logits_(some, torch.tensor(TOKENS), {Cactus(0.3): torch.tensor(SHIFTED)})
     expected[rows] = some
     assert torch.equal(seen, expected)
     assert torch.equal(logits, before)
@@ -171,7 +171,7 @@ def test_logits_beyond_the_vocabulary_of_the_draft_do_not_count():
 
 def test_a_greedy_batch_is_handed_on_as_it_is():
     metadata = SimpleNamespace(all_greedy=True, temperature=None)
-    booster, logits = Booster(Cactus(1.0)), torch.randn(1, 4)
+    booster, logits = Booster(Settings(Cactus(1.0))), torch.randn(1, 4)
     ends = torch.tensor([1]).int()
     booster.around(first, V1)(logits, torch.tensor([2]), ends, metadata)
     assert torch.equal(SEEN.pop(), logits)
@@ -200,7 +200,7 @@ def vllm_version(monkeypatch):
 def test_a_function_of_other_parameters_is_refused_with_advice(vllm_version, function, odd):
     wanted = rf"parameters differ in {odd}\. This is vLLM 0\.99; cactus was written for 0\.30 to"
     with pytest.raises(RuntimeError, match=wanted):
-        Booster(Cactus(0.5)).around(function, V1)
+        Booster(Settings(Cactus(0.5))).around(function, V1)
 
 
 def test_a_sampler_of_another_class_is_refused(vllm_version):
@@ -230,10 +230,12 @@ def test_a_function_bound_anew_differs_in_one_name_only():
         ({"delta": 0.75, "rule": "cactus"}, Cactus(0.75)),
         ({"delta": 0.75, "rule": "exact"}, CactusExact(0.75)),
         ({"rule": "safe", "delta": 0.75}, CactusSafe(0.75)),
+        ({"rule": "clamp", "delta": 0.75}, Clamp(0.75)),
+        ({"rule": "clamp", "epsilon": 0.75}, Clamp(0.75)),
     ],
 )
 def test_settings_are_a_rule(settings, rule):
-    assert rule_of(settings) == rule
+    assert settings_of(settings).rule == rule
 
 
 @pytest.mark.parametrize(
@@ -250,6 +252,8 @@ def test_settings_are_a_rule(settings, rule):
         ({"delta": True}, TypeError, "got True"),
         ({"delta": 1, "rule": "Cactus"}, ValueError, "one of speculative, cactus, .*, got 'Cac"),
         ({"delta": 1, "rule": ["safe"]}, ValueError, "got .'safe'."),
+        ({"rule": "top-k"}, ValueError, "one of speculative, cactus, .*clamp.*, got 'top-k'"),
+        ({"rule": "clamp", "delta": 1, "epsilon": 1}, ValueError, "the same, got both"),
         (
             {"delta": 1, "rule": "exact", "divergence": "jensen-shannon"},
             ValueError,
@@ -259,7 +263,7 @@ def test_settings_are_a_rule(settings, rule):
 )
 def test_wrong_settings_are_refused(settings, kind, message):
     with pytest.raises(kind, match=message):
-        rule_of(settings)
+        settings_of(settings)
 
 
 def config(*, cactus=None, method="standard", **changed):
@@ -275,15 +279,21 @@ def config(*, cactus=None, method="standard", **changed):
 
 
 def test_a_configuration_without_settings_asks_for_nothing():
-    assert configured_rule(config(method="block")) is None
-    assert configured_rule(config(additional_config=object())) is None
-    assert configured_rule(config(cactus={"delta": 0.5})) == Cactus(0.5)
+    assert configured(config(method="block")) is None
+    assert configured(config(additional_config=object())) is None
+    assert configured(config(cactus={"delta": 0.5})) == Settings(Cactus(0.5))
+    second = config(cactus={"delta": 0}, method="block", use_v2_model_runner=True)
+    assert configured(second) == Settings(Cactus(0.0))
 
 
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"method": "block"}, "rejection_sample_method='standard', got 'block'"),
+        ({"method": "block"}, "'block' needs delta=0 or rule='clamp', got Cactus"),
+        (
+            {"method": "block", "additional_config": {"cactus": {"rule": "clamp", "delta": 1}}},
+            "needs vLLM's second model runner",
+        ),
         ({"method": "fly"}, "got 'fly'"),
         ({"method": "synthetic"}, "got 'synthetic'"),
         ({"speculative_config": None}, "needs speculative decoding"),
@@ -294,7 +304,7 @@ def test_a_configuration_without_settings_asks_for_nothing():
 )
 def test_an_engine_in_which_the_shift_is_not_the_rule_is_refused(changed, message):
     with pytest.raises((TypeError, ValueError), match=message):
-        configured_rule(config(cactus={"delta": 0.5}, **changed))
+        configured(config(cactus={"delta": 0.5}, **changed))
 
 
 def extension(sampler):
@@ -312,7 +322,10 @@ def test_settings_of_a_running_engine_are_changed_and_counts_begin_anew():
     assert (now["rule"], now["delta"], now["accepted_tokens"]) == ("CactusSafe", 0.5, 0)
     with pytest.raises(ValueError, match="takes delta, got dleta=1"):
         worker.cactus_configure({"dleta": 1})
-    assert booster.rule == CactusSafe(0.5)
+    booster.method = "block"
+    with pytest.raises(ValueError, match="'block' needs delta=0 or rule='clamp'"):
+        worker.cactus_configure({"delta": 1})
+    assert booster.settings.rule == CactusSafe(0.5)
 
 
 def test_an_engine_started_without_settings_cannot_be_given_some():

@@ -11,7 +11,7 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from cactus_theory import Cactus, SpeculativeSampling
+from cactus_theory import Cactus, Clamp, OneLevelRecovery, SpeculativeSampling, verify_block
 from cactus_theory.specification import verify
 from cactus_theory.testing import (
     ConformanceError,
@@ -77,6 +77,12 @@ def smallest(interpreted):
     return 0.1 if interpreted else 0.01
 
 
+@pytest.fixture(scope="module")
+def coarse(interpreted):
+    """The same where several distributions are tested at once."""
+    return 0.3 if interpreted else 0.02
+
+
 def check_law(counts, rule, *, draft, smallest):
     laws = {"draft": draft, "target": Q, "smallest": smallest}
     samples = max(samples_needed(rule, **laws), int(5 / smallest**2))
@@ -91,6 +97,99 @@ def test_the_law_emitted_is_that_of_the_target(runner, smallest):
 def test_with_one_logit_shifted_it_is_cactus(runner, smallest, delta):
     report = check_law(counting(runner, Cactus(delta)), Cactus(delta), draft=P, smallest=smallest)
     assert "plain speculative sampling (no boost)" in report.power
+
+
+@pytest.mark.parametrize("rule", [Clamp(0.05), OneLevelRecovery(Cactus(0.1))], ids=repr)
+def test_with_its_row_replaced_it_is_any_ordered_rule(runner, smallest, rule):
+    report = check_law(counting(runner, rule), rule, draft=P, smallest=smallest)
+    assert "plain speculative sampling (no boost)" in report.power
+
+
+def test_under_the_clamp_a_draft_without_a_law_is_certain(runner, smallest):
+    counts = counting(runner, Clamp(0.05), law=False)
+    check_law(counts, Clamp(0.05), draft=np.eye(4)[0], smallest=smallest)
+
+
+MIXED = {  # by what the request asks
+    Cactus(0.1): {"cactus_delta": 0.1},
+    Clamp(0.05): {"cactus_rule": "clamp", "cactus_delta": 0.05},
+    PLAIN: None,
+    Cactus(1.0): {"cactus_rule": "cactus:delta=1"},
+}
+
+
+def test_each_request_of_a_mixed_batch_follows_its_own_rule(runner, coarse):
+    samples = max(
+        max(samples_needed(rule, draft=P, target=Q, smallest=coarse) for rule in MIXED),
+        int(5 / coarse**2),
+    )
+    torch.manual_seed(0)
+    draft = torch.from_numpy(P)
+    tokens = torch.multinomial(draft, samples * len(MIXED), replacement=True)
+    emitted = runner.emitted(rows_of(tokens, P, Q), own=list(MIXED.values()) * samples)
+    for place, rule in enumerate(MIXED):
+        firsts = [row[0] for row in emitted[place :: len(MIXED)]]
+        counts = np.bincount(firsts, minlength=Q.size)
+        check_counts(counts, rule, draft=P, target=Q, smallest=coarse)
+
+
+@pytest.mark.parametrize("own", MIXED.values(), ids=map(repr, MIXED))
+def test_a_seeded_row_emits_the_same_beside_rows_of_other_rules(runner, own):
+    length, others = 4, list(MIXED.values())
+    one = RaggedBatch(
+        [np.zeros(length, dtype=np.int64)],
+        [np.array([P] * length)],
+        [np.array([Q] * (length + 1))],
+    )
+    five = RaggedBatch(*(part * 5 for part in one))
+    for seed in range(10):
+        alone = runner.emitted(one, own=[own], seeds={0: seed})[0]
+        among = runner.emitted(five, own=[*others, own], seeds={4: seed})[4]
+        assert among[:length] == alone[:length]  # the first runner draws its bonus elsewhere
+
+
+@given(ragged_batches(), st.randoms(use_true_random=False))
+@pytest.mark.parametrize("rule", [PLAIN, Clamp(0.1)], ids=repr)
+def test_block_verification_keeps_what_its_specification_keeps(runner_v2, rule, batch, random):
+    tokens, draft = np.concatenate(batch.tokens), np.concatenate(batch.draft)
+    uniforms = [random.uniform(2.0**-30, 1 - 2.0**-30) for _ in tokens]
+    assume((draft[np.arange(tokens.size), tokens] > 1e-6).all())  # ratios are right in float32
+    emitted = runner_v2.emitted(batch, rule=rule, uniforms=uniforms, block=True)
+    left = list(uniforms)
+    for row, drafts, laws_p, laws_q in zip(emitted, *batch, strict=True):
+        mine, left = left[: drafts.size], left[drafts.size :]
+        kept = {  # where a uniform is within float32's rounding of its threshold, either is right
+            verify_block(
+                rule,
+                drafts,
+                draft=laws_p,
+                target=laws_q,
+                accept_uniforms=[min(max(u + nudge, 0.0), 1 - 1e-9) for u in mine],
+                recover_uniform=0.5,
+            )[1]
+            for nudge in (-1e-5, 0.0, 1e-5)
+        }
+        assert len(row) - 1 in kept
+        assert row[:-1] == drafts[: len(row) - 1].tolist()
+
+
+@pytest.mark.parametrize("rule", [PLAIN, Clamp(0.05)], ids=repr)
+def test_block_verification_emits_the_rule_after_every_prefix_that_is_kept(runner_v2, rule):
+    # Given that the first draft is kept, the second token has the emitted distribution too.
+    laws = {"draft": P, "target": Q, "smallest": 0.2}
+    count = samples_needed(rule, **laws)
+    torch.manual_seed(0)
+    firsts, seconds = [], []
+    while len(seconds) < count:
+        drafts = torch.multinomial(torch.from_numpy(P), 2 * count, replacement=True).view(-1, 2)
+        batch = RaggedBatch(
+            list(drafts.numpy()), [np.array([P] * 2)] * count, [np.array([Q] * 3)] * count
+        )
+        blocks = runner_v2.emitted(batch, rule=rule, block=True)
+        firsts += [block[0] for block in blocks]
+        seconds += [block[1] for block in blocks if len(block) > 1]
+    for found in (firsts, seconds):
+        check_counts(np.bincount(found, minlength=Q.size), rule, **laws)
 
 
 def test_a_draft_without_a_law_is_certain_and_emits_the_shifted_candidate(runner, smallest):

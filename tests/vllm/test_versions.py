@@ -11,6 +11,7 @@ import torch
 
 from cactus_runtime.integrations.vllm.booster import Booster
 from cactus_runtime.integrations.vllm.runners import V1, V2
+from cactus_runtime.integrations.vllm.settings import Settings
 from cactus_theory import Cactus
 
 OF_V1 = (
@@ -72,7 +73,7 @@ def test_the_signatures_of_a_release_are_known(version):
 
 def test_an_unknown_parameter_passes_where_it_keeps_its_default(monkeypatch):
     function, calls = sampler_of(f"{OF_V1} patience=0 table=None")
-    around = Booster(Cactus(0.1)).around(function, V1)
+    around = Booster(Settings(Cactus(0.1))).around(function, V1)
     around(**GREEDY)
     around(**GREEDY, patience=0, table=None)
     assert len(calls) == 2

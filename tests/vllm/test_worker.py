@@ -64,7 +64,13 @@ class Worker:
     """What the plugin sees of a worker."""
 
     def __init__(self, sampler):
-        self.model_runner = SimpleNamespace(rejection_sampler=sampler)
+        self.model_runner = SimpleNamespace(
+            rejection_sampler=sampler,
+            input_batch=SimpleNamespace(req_ids=[]),
+            requests={},
+            sampler=SimpleNamespace(add_request=lambda req_idx, sampling_params: req_idx),
+            req_states=SimpleNamespace(index_to_req_id={}),
+        )
 
     def load_model(self, **given):
         return given
@@ -113,7 +119,7 @@ def test_without_settings_nothing_changes(wrapper, sampler):
 
 def test_with_settings_the_sampler_is_boosted_and_the_warm_up_is_not_counted(wrapper, sampler):
     started(wrapper, sampler, cactus={"delta": 0.5})
-    assert sampler.cactus.rule == Cactus(0.5)
+    assert sampler.cactus.settings.rule == Cactus(0.5)
     assert sampler.cactus.statistics()["blocks"] == 0
 
 
@@ -122,7 +128,7 @@ def test_two_engines_of_one_process_keep_their_own_settings(wrapper, rejection_s
     for sampler, settings in zip(samplers, [{"delta": 0.5}, None, {"delta": 1}], strict=True):
         started(wrapper, sampler, cactus=settings)
     assert [getattr(sampler, "cactus", None) is None for sampler in samplers] == [0, 1, 0]
-    assert samplers[0].cactus.rule == Cactus(0.5)
+    assert samplers[0].cactus.settings.rule == Cactus(0.5)
 
 
 def test_wrong_settings_are_refused_before_a_model_is_loaded(wrapper, sampler):

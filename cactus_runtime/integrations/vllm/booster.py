@@ -1,52 +1,70 @@
-"""A rule in front of one of vLLM's rejection samplers, with counts of the outcomes."""
+"""Rules in front of one of vLLM's rejection samplers, with counts of the outcomes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Sequence
 from types import MethodType
 from typing import Any
 
 import torch
 
+from cactus_runtime.integrations.vllm.requests import Requests, RequestSettings
+from cactus_runtime.integrations.vllm.rows import replace_rows_, restore_rows_
 from cactus_runtime.integrations.vllm.runners import DraftedRows, Runner, rebound, runner_of
+from cactus_runtime.integrations.vllm.settings import Settings
 from cactus_runtime.integrations.vllm.shift import restore_logits_, shift_logits_
-from cactus_theory.rules import CandidateRule, SpeculativeSampling
 
 _NAMES = ("blocks", "drafted_tokens", "accepted_tokens", "rejected_tokens")
 
 
 class Booster:
-    """Shifts the drafted tokens' logits while a stock rejection sampler runs.
+    """Changes the target's logits of drafted tokens while a stock rejection sampler runs.
 
-    Nothing waits for the device: counts stay there until they are read. Rows of greedy
-    requests are neither shifted nor counted.
+    Rules with candidates shift the drafted token's logit; for these nothing waits for the device:
+    counts stay there until they are read. Other rules replace the row. Rows of greedy requests are
+    neither changed nor counted.
 
     Parameters
     ----------
-    rule : CandidateRule
-        May be replaced between two steps of the engine; one of budget 0 changes no logit.
+    settings : Settings
+        Of requests without their own. May be replaced between two steps of the engine.
+    given : RequestSettings, optional
+        Reads the settings of requests.
 
     Attributes
     ----------
-    rule : CandidateRule
+    settings : Settings
+    method : str
+        The engine's rejection sampling method.
 
     Examples
     --------
     >>> from cactus_theory import Cactus
-    >>> Booster(Cactus(0.5)).statistics()["drafted_tokens"]
+    >>> Booster(Settings(Cactus(0.5))).statistics()["drafted_tokens"]
     0
     """
 
-    def __init__(self, rule: CandidateRule) -> None:
-        self.rule = rule
+    def __init__(self, settings: Settings, given: RequestSettings | None = None) -> None:
+        self.settings = settings
+        self.method = "standard"
+        self._given = given
+        self._requests: Requests | None = None
+        self._slots: Sequence[int] | None = None
         self.forget()
 
     def forget(self) -> None:
         """Reset the counts."""
         self._counts = torch.zeros(len(_NAMES), dtype=torch.int64)
 
-    def install(self, sampler: Any) -> None:
+    def install(self, sampler: Any, model_runner: Any = None) -> None:
         """Attach to a sampler of vLLM, as its attribute ``cactus``.
+
+        Parameters
+        ----------
+        sampler : RejectionSampler
+        model_runner : optional
+            The sampler's; without one all requests have the engine's settings.
 
         Raises
         ------
@@ -56,11 +74,25 @@ class Booster:
         runner = runner_of(sampler)
         method = getattr(type(sampler), runner.method)
         boosted = rebound(method, "rejection_sample", lambda stock: self.around(stock, runner))
+        if model_runner is not None:
+            self._requests = runner.requests(model_runner)
+        if runner.slots is not None:
+            boosted = self._noting(boosted, runner.slots)
         setattr(sampler, runner.method, MethodType(boosted, sampler))
         sampler.cactus = self
 
+    def _noting(self, method: Callable[..., Any], name: str) -> Callable[..., Any]:
+        """The method, after which slots its argument `name` has were noted."""
+        signature = inspect.signature(method)
+
+        def noting(*args: Any, **kwargs: Any) -> Any:
+            self._slots = signature.bind(*args, **kwargs).arguments[name].tolist()
+            return method(*args, **kwargs)
+
+        return noting
+
     def around(self, sample: Callable[..., Any], runner: Runner) -> Callable[..., Any]:
-        """The function `sample` of a runner, with the rule applied.
+        """The function `sample` of a runner, with the rules applied.
 
         Raises
         ------
@@ -72,24 +104,29 @@ class Booster:
         def boosted(*args: Any, **kwargs: Any) -> Any:
             bound = signature.bind(*args, **kwargs)
             runner.check_unknown(bound)
-            rule, arguments = self.rule, bound.arguments
-            shifts = not is_lossless(rule)
-            if shifts:  # half precision would round the shift
+            own, arguments = self._own(), bound.arguments
+            if not all(settings.is_lossless for settings in {self.settings, *own.values()}):
+                # half precision would round what is changed
                 arguments["target_logits"] = arguments["target_logits"].float()
             drafts = runner.drafts(arguments)
             if drafts is None:
                 return sample(*args, **kwargs)
             where = drafts.drafted & (drafts.temperature > 0)[drafts.request]
-            if shifts:
-                old = shift_logits_(drafts.logits, drafts.tokens, where, rule)
-                output = sample(*bound.args, **bound.kwargs)
-                restore_logits_(drafts.logits, drafts.tokens, old)  # log-probabilities need them
-            else:
-                output = sample(*args, **kwargs)
+            undo = _apply(drafts, _by_settings(drafts, where, self.settings, own))
+            output = sample(*bound.args, **bound.kwargs)
+            undo()  # log-probabilities need the target's
             self._count(drafts, where, runner.accepted(output))
             return output
 
         return boosted
+
+    def _own(self) -> dict[int, Settings]:
+        """Settings of the requests that have their own, by their place in the batch."""
+        if self._requests is None or self._given is None:
+            return {}
+        arrived = self._requests.batch(self._slots)
+        found = {i: self._given.of(extra_args) for i, (_, extra_args) in enumerate(arrived)}
+        return {i: settings for i, settings in found.items() if settings is not None}
 
     def _count(self, drafts: DraftedRows, where: torch.Tensor, accepted: torch.Tensor) -> None:
         drafted = torch.zeros_like(drafts.temperature, dtype=torch.int64)
@@ -120,13 +157,32 @@ class Booster:
         }
 
 
-def is_lossless(rule: CandidateRule) -> bool:
-    """Whether the rule is speculative sampling, by its name or its budget.
+def _by_settings(
+    drafts: DraftedRows, where: torch.Tensor, common: Settings, own: dict[int, Settings]
+) -> dict[Settings, torch.Tensor]:
+    """The rows of `where`, by the settings of their requests."""
+    if not own:
+        return {common: where}
+    settings = [own.get(i, common) for i in range(len(drafts.temperature))]
+    found = {}
+    for each in dict.fromkeys(settings):
+        mine = torch.tensor([other == each for other in settings], device=where.device)
+        found[each] = where & mine[drafts.request]
+    return found
 
-    Examples
-    --------
-    >>> from cactus_theory import Cactus
-    >>> is_lossless(SpeculativeSampling()), is_lossless(Cactus(0)), is_lossless(Cactus(0.1))
-    (True, True, False)
-    """
-    return isinstance(rule, SpeculativeSampling) or getattr(rule, "delta", None) == 0
+
+def _apply(drafts: DraftedRows, rows: dict[Settings, torch.Tensor]) -> Callable[[], None]:
+    """Change the logits of rows as their settings ask, and return what undoes it."""
+    lossy = {each: where for each, where in rows.items() if not each.is_lossless}
+    shifts = {each.rule: where for each, where in lossy.items() if each.shifts}
+    others = {each.rule: where for each, where in lossy.items() if not each.shifts}
+    shifted = shift_logits_(drafts.logits, drafts.tokens, shifts) if shifts else None
+    replaced = replace_rows_(drafts, others) if others else None
+
+    def undo() -> None:
+        if replaced is not None:
+            restore_rows_(drafts, replaced)
+        if shifted is not None:
+            restore_logits_(drafts.logits, drafts.tokens, shifted)
+
+    return undo

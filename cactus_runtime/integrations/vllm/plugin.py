@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
+from cactus_runtime.integrations.vllm.admission import check_requests
 from cactus_runtime.integrations.vllm.booster import Booster
 from cactus_runtime.integrations.vllm.cpu_build import repair_expansion
-from cactus_runtime.integrations.vllm.settings import configured_rule, rule_of
+from cactus_runtime.integrations.vllm.requests import RequestSettings
+from cactus_runtime.integrations.vllm.settings import KEY, check_method, configured, settings_of
 
 logger = logging.getLogger("vllm.cactus")  # vLLM shows messages of its own loggers
 
@@ -23,11 +25,14 @@ def register() -> None:
     Raises
     ------
     RuntimeError
-        If this vLLM has no workers of the known kind. The plugin can be kept from loading by
-        VLLM_PLUGINS, or removed.
+        If this vLLM has no workers, or no check of requests, of the known kind. The plugin can be
+        kept from loading by VLLM_PLUGINS, or removed.
     """
     try:
         wrapper = import_module("vllm.v1.worker.worker_base").WorkerWrapperBase
+        processor = import_module("vllm.v1.engine.input_processor").InputProcessor
+        if not hasattr(wrapper, "cactus_registered"):
+            check_requests(processor)
     except (ImportError, AttributeError) as error:
         raise RuntimeError(
             "cactus does not know the workers of this vLLM. Keep the plugin from loading by "
@@ -51,10 +56,12 @@ def _stock(wrapper: Any, name: str) -> Any:
 def _load_model(stock: Any) -> Any:
     @functools.wraps(stock)
     def load_model(self: Any, *args: Any, **kwargs: Any) -> Any:
-        rule = configured_rule(self.vllm_config)  # raises before anything is loaded
+        config = self.vllm_config
+        settings = configured(config)  # raises before anything is loaded
         loaded = stock(self, *args, **kwargs)
-        if rule is not None:
-            _attach(self.worker, self.vllm_config, Booster(rule))
+        if settings is not None:
+            given = RequestSettings(config.additional_config[KEY])
+            _attach(self.worker, config, Booster(settings, given))
         return loaded
 
     return load_model
@@ -75,9 +82,10 @@ def _attach(worker: Any, config: Any, booster: Booster) -> None:
     sampler = getattr(worker.model_runner, "rejection_sampler", None)
     if sampler is None and config.parallel_config.pipeline_parallel_size > 1:
         return  # sampling happens in another stage of the pipeline
-    booster.install(sampler)
+    booster.install(sampler, worker.model_runner)
+    booster.method = config.speculative_config.rejection_sample_method
     repair_expansion(sampler)
-    logger.info("cactus: %s", booster.rule)
+    logger.info("cactus: %s", booster.settings.rule)
     if config.speculative_config.draft_sample_method != "probabilistic":
         logger.warning(
             "cactus: drafts are greedy (draft_sample_method is not 'probabilistic'), so each is "
@@ -121,10 +129,11 @@ class CactusExtension:
         RuntimeError
             If the engine was started without settings.
         """
-        rule = rule_of(settings)
+        wanted = settings_of(settings)
         statistics = self.cactus_statistics()
         if booster := _booster(self):
-            booster.rule = rule
+            check_method(wanted, booster.method)
+            booster.settings = wanted
             booster.forget()
         return statistics
 
@@ -138,9 +147,9 @@ class CactusExtension:
         """
         booster = _booster(self)
         if booster is not None:
-            rule = booster.rule
-            parameters = {"rule": type(rule).__name__, "delta": getattr(rule, "delta", None)}
-            return parameters | booster.statistics()
+            rule = booster.settings.rule
+            budget = getattr(rule, "delta", getattr(rule, "epsilon", None))
+            return {"rule": type(rule).__name__, "delta": budget} | booster.statistics()
         if getattr(self.model_runner, "rejection_sampler", None) is None:
             return None
         raise RuntimeError(

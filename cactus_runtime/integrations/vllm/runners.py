@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from cactus_runtime.integrations.vllm.requests import Requests, RequestsV1, RequestsV2
+
 KNOWN_VERSIONS = "0.30 to 0.33"
 
 
@@ -34,6 +36,9 @@ class DraftedRows:
         Index in the batch of the request that a row belongs to.
     temperature : float tensor, shape (B,)
         Of each request; 0 is greedy.
+    draft : callable, optional
+        Maps row indices, shape (n,), to the distributions that their tokens were drawn from,
+        float64 of shape (n, V). None where each token counts as certain.
     """
 
     logits: torch.Tensor
@@ -41,6 +46,7 @@ class DraftedRows:
     drafted: torch.Tensor
     request: torch.Tensor
     temperature: torch.Tensor
+    draft: Callable[[torch.Tensor], torch.Tensor] | None = None
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,10 @@ class Runner:
         Makes the batch from the named arguments; None where no row is sampled at random.
     accepted : callable
         Number of accepted drafted tokens per request, from the function's return value.
+    requests : callable
+        Makes `Requests` from a model runner.
+    slots : str or None
+        Argument of the method that has each request's slot, on the host.
     """
 
     module: str
@@ -67,6 +77,8 @@ class Runner:
     other: tuple[str, ...]
     drafts: Callable[[Mapping[str, Any]], DraftedRows | None]
     accepted: Callable[[Any], torch.Tensor]
+    requests: Callable[[Any], Requests]
+    slots: str | None = None
 
     def signature(self, function: Callable[..., Any]) -> inspect.Signature:
         """Signature of the runner's ``rejection_sample``.
@@ -176,17 +188,23 @@ def _requests(ends: torch.Tensor, rows: int) -> torch.Tensor:
     return torch.searchsorted(ends.long(), row, right=True).clamp(max=len(ends) - 1)
 
 
+def _normalised(probs: torch.Tensor) -> torch.Tensor:
+    return probs / probs.sum(-1, keepdim=True)
+
+
 def _drafts_v1(arguments: Mapping[str, Any]) -> DraftedRows | None:
     """One row per drafted token; no bonus rows."""
     metadata, tokens = arguments["sampling_metadata"], arguments["draft_token_ids"]
     if metadata.all_greedy or not len(tokens):
         return None
+    probs = arguments.get("draft_probs")
     return DraftedRows(
         arguments["target_logits"],
         tokens.long(),
         tokens >= 0,
         _requests(arguments["cu_num_draft_tokens"], len(tokens)),
         metadata.temperature,
+        None if probs is None else lambda rows: _normalised(probs[rows].double()),
     )
 
 
@@ -199,16 +217,25 @@ def _drafts_v2(arguments: Mapping[str, Any]) -> DraftedRows | None:
     tokens = arguments["draft_sampled"].long().roll(-1)
     last = torch.zeros(rows, dtype=torch.bool, device=ends.device).index_fill_(0, ends - 1, True)
     inside = torch.arange(rows, device=ends.device) < ends[-1]
+    slots, request = arguments["idx_mapping"].long(), _requests(ends, rows)
+    temperature = arguments["temperature"][slots]
+
+    def drafted(chosen: torch.Tensor) -> torch.Tensor:
+        owner = request[chosen]
+        step = chosen - torch.cat([ends.new_zeros(1), ends])[owner]
+        return (draft[slots[owner], step].double() / temperature[owner, None]).softmax(-1)
+
     return DraftedRows(
         logits,
         tokens,
         inside & ~last & (tokens >= 0),
-        _requests(ends, rows),
-        arguments["temperature"][arguments["idx_mapping"].long()],
+        request,
+        temperature,
+        None if draft is None else drafted,
     )
 
 
-# Read only where rejection_sample_method is "fly", which `configured_rule` refuses.
+# Read only where rejection_sample_method is "fly", which `configured` refuses.
 _FLY = ("fly_window_size", "fly_entropy_threshold", "fly_entropy_top_k")
 V1 = Runner(
     "vllm.v1.sample.rejection_sampler",
@@ -226,6 +253,7 @@ V1 = Runner(
     ),
     _drafts_v1,
     lambda tokens: (tokens != -1).sum(-1) - 1,
+    RequestsV1,
 )
 V2 = Runner(
     "vllm.v1.worker.gpu.spec_decode.rejection_sampler",
@@ -255,5 +283,7 @@ V2 = Runner(
     ),
     _drafts_v2,
     lambda output: output[1] - 1,
+    RequestsV2,
+    "idx_mapping_np",
 )
 RUNNERS = (V1, V2)

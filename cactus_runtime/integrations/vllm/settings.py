@@ -1,64 +1,196 @@
-"""The rule that ``additional_config={"cactus": ...}`` describes, and which engines can use it."""
+"""What ``additional_config={"cactus": ...}`` and a request's own settings ask for, and where.
+
+Knows which rules a stock sampler can be made to apply, and which engines can do so. Does not know
+how.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from cactus_theory.rules import CandidateRule
-from cactus_theory.rules.parsing import rule_from
+from cactus_theory.rules import CandidateRule, Rule, SpeculativeSampling
+from cactus_theory.rules.parsing import rule_from, takes
 from cactus_theory.rules.registry import RULES
 
 KEY = "cactus"
-CANDIDATES = [name for name, entry in RULES.items() if entry.has_candidates]
+PREFIX = "cactus_"
+ORDERED = [name for name, entry in RULES.items() if entry.kind.ordered]
 
 
-def rule_of(settings: Any) -> CandidateRule:
-    """The rule that settings describe: the name of a ``rule``, and its parameters.
+@dataclass(frozen=True)
+class Settings:
+    """How the drafted tokens of a request are judged.
+
+    Attributes
+    ----------
+    rule : Rule
+        An ordered one.
+
+    Examples
+    --------
+    >>> from cactus_theory import Cactus
+    >>> Settings(Cactus(0.0)).is_lossless, Settings(Cactus(0.1)).is_lossless
+    (True, False)
+    """
+
+    rule: Rule = SpeculativeSampling()
+
+    @property
+    def is_lossless(self) -> bool:
+        """Whether the rule is speculative sampling, by its name or its budget."""
+        rule = self.rule
+        return isinstance(rule, CandidateRule) and (
+            rule.lossless or getattr(rule, "delta", None) == 0
+        )
+
+    @property
+    def shifts(self) -> bool:
+        """Whether the rule raises one logit; another one replaces the row."""
+        return isinstance(self.rule, CandidateRule)
+
+
+def settings_of(settings: Any) -> Settings:
+    """The settings that a mapping describes.
 
     Parameters
     ----------
     settings : mapping
         ``rule``, "cactus" if not given, and the parameters of that rule in the registry, such as
-        ``delta``, the budget of one candidate in nats. A shifted logit can only express rules with
-        candidates, and torch must be able to evaluate them.
+        ``delta``, the budget of one candidate in nats. The budget of the clamp, ``epsilon``, may be
+        called delta too.
 
     Returns
     -------
-    CandidateRule
+    Settings
 
     Raises
     ------
     TypeError, ValueError
-        If there is no such rule, the rule is of another kind, or its parameters are wrong.
+        If there is no such rule, its parameters are wrong, torch cannot evaluate it, or what it
+        emits does not lie between the two distributions: then no stock sampler can apply it.
 
     Examples
     --------
-    >>> rule_of({"delta": 0.75})
+    >>> settings_of({"delta": 0.75}).rule
     Cactus(delta=0.75)
-    >>> rule_of({"dleta": 0.75})
+    >>> settings_of({"rule": "clamp", "delta": 0.1}).rule
+    Clamp(epsilon=0.1, divergence=KL())
+    >>> settings_of({"dleta": 0.75})
     Traceback (most recent call last):
     ...
     ValueError: rule cactus takes delta, got dleta=0.75
     """
-    if not isinstance(settings, Mapping) or not all(isinstance(key, str) for key in settings):
-        raise TypeError(f"cactus settings must be like {{'delta': 0.75}}, got {settings!r}")
-    parameters = dict(settings)
+    parameters = _named(settings)
     name = parameters.pop("rule", "cactus")
     rule = rule_from(name, **parameters)
-    if not isinstance(rule, CandidateRule):
-        raise ValueError(f"rule must be one with candidates, {', '.join(CANDIDATES)}, got {name!r}")
+    if not rule.ordered:
+        raise ValueError(f"rule must be one of {', '.join(ORDERED)}, got {name!r}")
     try:
-        rule.boost(torch.full((1,), 0.5, dtype=torch.float64), xp=torch)
+        _evaluate(rule)
     except TypeError as error:
         raise ValueError(f"rule must be one that torch evaluates, got {rule}: {error}") from error
-    return rule
+    return Settings(rule)
 
 
-def configured_rule(config: Any) -> CandidateRule | None:
-    """The rule of a vLLM configuration; None if it has no settings.
+def _named(settings: Any) -> dict[str, Any]:
+    """The settings as keyword arguments, with the clamp's budget by its own name."""
+    if not isinstance(settings, Mapping) or not all(isinstance(key, str) for key in settings):
+        raise TypeError(f"cactus settings must be like {{'delta': 0.75}}, got {settings!r}")
+    named = dict(settings)
+    name = named.get("rule", "cactus")
+    if "delta" in named and not takes(name, "delta") and takes(name, "epsilon"):
+        if "epsilon" in named:
+            raise ValueError(f"delta and epsilon of rule {name} are the same, got both")
+        named["epsilon"] = named.pop("delta")
+    return named
+
+
+def _evaluate(rule: Rule) -> None:
+    half = torch.full((1, 2), 0.5, dtype=torch.float64)
+    if isinstance(rule, CandidateRule):
+        rule.boost(half, xp=torch)
+    else:
+        rule.accepted_and_emitted(half, half, xp=torch)
+
+
+def own_settings(extra_args: Mapping[str, Any] | None) -> dict[str, Any]:
+    """A request's own settings, without their prefix.
+
+    Examples
+    --------
+    >>> own_settings({"cactus_delta": 0.3, "session_id": "a"}), own_settings(None)
+    ({'delta': 0.3}, {})
+    """
+    return {
+        key.removeprefix(PREFIX): value
+        for key, value in (extra_args or {}).items()
+        if key.startswith(PREFIX)
+    }
+
+
+def request_settings(own: Mapping[str, Any], engine: Mapping[str, Any]) -> Settings:
+    """The settings of a request, from its own and those that the engine was started with.
+
+    Parameters
+    ----------
+    own : mapping
+        As `own_settings` returns them. A rule among them stands alone; without one, they change
+        parameters of the engine's.
+    engine : mapping
+        ``additional_config["cactus"]``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for `settings_of`.
+
+    Examples
+    --------
+    >>> request_settings({"delta": 0.3}, {"rule": "safe", "delta": 0.1}).rule
+    CactusSafe(delta=0.3)
+    >>> request_settings({"rule": "clamp", "epsilon": 0.2}, {"delta": 0.1}).rule
+    Clamp(epsilon=0.2, divergence=KL())
+    """
+    if "rule" in own:
+        return settings_of(own)
+    rule = {"rule": engine["rule"]} if "rule" in engine else {}
+    return settings_of(_named(engine) | _named(rule | dict(own)))
+
+
+def check_method(settings: Settings, method: str) -> None:
+    """Refuse a rule that the engine's rejection sampling method cannot apply.
+
+    Raises
+    ------
+    ValueError
+        If the method is neither "standard" nor "block", or is "block" and the rule is one that
+        shifts a logit: which token is shifted depends on the draft, and block verification compares
+        whole rows.
+
+    Examples
+    --------
+    >>> check_method(settings_of({"rule": "clamp", "epsilon": 0.1}), "block")
+    >>> check_method(settings_of({"delta": 0.1}), "block")
+    Traceback (most recent call last):
+    ...
+    ValueError: rejection_sample_method='block' needs delta=0 or rule='clamp', got Cactus(delta=0.1)
+    """
+    if method not in ("standard", "block"):
+        raise ValueError(
+            f"cactus needs rejection_sample_method='standard' or 'block', got {method!r}"
+        )
+    if method == "block" and settings.shifts and not settings.is_lossless:
+        raise ValueError(
+            f"rejection_sample_method='block' needs delta=0 or rule='clamp', got {settings.rule}"
+        )
+
+
+def configured(config: Any) -> Settings | None:
+    """The settings of a vLLM configuration; None if it has none.
 
     Parameters
     ----------
@@ -66,33 +198,35 @@ def configured_rule(config: Any) -> CandidateRule | None:
 
     Returns
     -------
-    CandidateRule or None
+    Settings or None
 
     Raises
     ------
     TypeError, ValueError
-        If the settings are wrong, or shifting a logit would not give the rule in this engine:
-        without speculative decoding; with a rejection sampling method ("block", "synthetic", "fly")
-        other than "standard", the only one that judges token by token; with a watermark, which
-        draws differently; with elastic expert parallelism, whose new workers start differently.
+        If the settings are wrong, or the rule cannot be applied in this engine: without speculative
+        decoding; with the rejection sampling methods "synthetic" and "fly", and with "block" if
+        `check_method` says so or the first runner is used, which ignores it; with a watermark,
+        which draws differently; with elastic expert parallelism, whose new workers start
+        differently.
 
     Examples
     --------
     >>> from types import SimpleNamespace
-    >>> configured_rule(SimpleNamespace(additional_config={})) is None
+    >>> configured(SimpleNamespace(additional_config={})) is None
     True
     """
     additional = config.additional_config
     if not isinstance(additional, Mapping) or KEY not in additional:
         return None
-    rule = rule_of(additional[KEY])
+    settings = settings_of(additional[KEY])
     if config.speculative_config is None:
         raise ValueError("cactus needs speculative decoding: speculative_config is None")
     method = config.speculative_config.rejection_sample_method
-    if method != "standard":
-        raise ValueError(f"cactus needs rejection_sample_method='standard', got {method!r}")
+    check_method(settings, method)
+    if method == "block" and not getattr(config, "use_v2_model_runner", False):
+        raise ValueError("rejection_sample_method='block' needs vLLM's second model runner")
     if getattr(config, "watermark_config", None) is not None:
         raise ValueError("cactus cannot be used with a watermark: set watermark_config=None")
     if getattr(config.parallel_config, "enable_elastic_ep", False):
         raise ValueError("cactus cannot be used with enable_elastic_ep=True")
-    return rule
+    return settings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import torch
 
@@ -12,7 +13,7 @@ _LEAST = math.exp(-60)  # smallest shrink factor: below it float32 rounds the ot
 
 
 def shift_logits_(
-    logits: torch.Tensor, tokens: torch.Tensor, where: torch.Tensor, rule: CandidateRule
+    logits: torch.Tensor, tokens: torch.Tensor, rules: Mapping[CandidateRule, torch.Tensor]
 ) -> torch.Tensor:
     """Replace, in place, the logit of each row's token by that of the candidate distribution.
 
@@ -26,10 +27,9 @@ def shift_logits_(
     logits : float32 tensor, shape (R, V)
         The target's, after temperature and filters; changed at one place per row.
     tokens : int64 tensor, shape (R,)
-        Drafted tokens; ignored where `where` is False.
-    where : bool tensor, shape (R,)
-        The rows to change.
-    rule : CandidateRule
+        Drafted tokens; ignored in rows of no rule.
+    rules : mapping of CandidateRule to bool tensor, shape (R,)
+        The rows to change by each rule.
 
     Returns
     -------
@@ -44,17 +44,19 @@ def shift_logits_(
     --------
     >>> from cactus_theory import Cactus
     >>> logits = torch.tensor([[0.2, 0.8]]).log()
-    >>> old = shift_logits_(logits, torch.tensor([0]), torch.tensor([True]), Cactus(0.5))
+    >>> old = shift_logits_(logits, torch.tensor([0]), {Cactus(0.5): torch.tensor([True])})
     >>> logits.softmax(-1)
     tensor([[0.6000, 0.4000]])
     """
     places = _places(logits, tokens)
-    old = logits.gather(1, places)
+    old = new = logits.gather(1, places)
     log_z = logits.logsumexp(-1, keepdim=True).double()
     target = (old.double() - log_z).exp().clamp(max=1.0)
-    shrunk = rule.shrink(target, xp=torch).clamp(min=_LEAST)
-    new = log_z + rule.boost(target, xp=torch).log() - shrunk.log()
-    logits.scatter_(1, places, torch.where(where.unsqueeze(1), new.to(logits.dtype), old))
+    for rule, where in rules.items():
+        shrunk = rule.shrink(target, xp=torch).clamp(min=_LEAST)
+        raised = log_z + rule.boost(target, xp=torch).log() - shrunk.log()
+        new = torch.where(where.unsqueeze(1), raised.to(logits.dtype), new)
+    logits.scatter_(1, places, new)
     return old
 
 
@@ -65,7 +67,7 @@ def restore_logits_(logits: torch.Tensor, tokens: torch.Tensor, old: torch.Tenso
     --------
     >>> from cactus_theory import Cactus
     >>> logits, tokens = torch.zeros(1, 2), torch.tensor([1])
-    >>> old = shift_logits_(logits, tokens, torch.tensor([True]), Cactus(0.1))
+    >>> old = shift_logits_(logits, tokens, {Cactus(0.1): torch.tensor([True])})
     >>> restore_logits_(logits, tokens, old)
     >>> logits
     tensor([[0., 0.]])

@@ -62,7 +62,9 @@ from cactus_theory.rules import Lenience as Lenience
 from cactus_theory.rules import Mixture as Mixture
 from cactus_theory.rules import OneLevelRecovery as OneLevelRecovery
 from cactus_theory.rules import RelaxedAcceptance as RelaxedAcceptance
+from cactus_theory.rules import RolloutReuse as RolloutReuse
 from cactus_theory.rules import Rule as Rule
+from cactus_theory.rules import SamplerMatch as SamplerMatch
 from cactus_theory.rules import SharedRecoveryRule as SharedRecoveryRule
 from cactus_theory.rules import SpeculativeSampling as SpeculativeSampling
 from cactus_theory.rules import ThresholdAcceptance as ThresholdAcceptance

@@ -14,6 +14,8 @@ from cactus_theory.rules.cactus import CactusSafe as CactusSafe
 from cactus_theory.rules.clamp import Clamp as Clamp
 from cactus_theory.rules.clamp import OneLevelRecovery as OneLevelRecovery
 from cactus_theory.rules.engines import RelaxedAcceptance as RelaxedAcceptance
+from cactus_theory.rules.engines import RolloutReuse as RolloutReuse
+from cactus_theory.rules.engines import SamplerMatch as SamplerMatch
 from cactus_theory.rules.engines import ThresholdAcceptance as ThresholdAcceptance
 from cactus_theory.rules.engines import TokenCascade as TokenCascade
 from cactus_theory.rules.speculative import SpeculativeSampling as SpeculativeSampling

@@ -1,6 +1,7 @@
 """Rules that other engines and papers use, so that one can look up what they do.
 
-SGLang's thresholds, TensorRT-LLM's relaxed acceptance, and the token cascade.
+SGLang's thresholds, TensorRT-LLM's relaxed acceptance, the token cascade, the sampler's match of
+llama.cpp and mlx, and SPEC-RL's reuse of rollouts.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cactus_theory import _validate
-from cactus_theory.rules._base import CandidateRule, SharedRecoveryRule
+from cactus_theory.rules._base import CandidateRule, Rule, SharedRecoveryRule
 from cactus_theory.rules._facts import Facts
-from cactus_theory.rules.baselines import TopKAcceptance, first_of_largest
+from cactus_theory.rules.baselines import Lenience, TopKAcceptance, first_of_largest
 
 
 @dataclass(frozen=True)
@@ -180,6 +181,98 @@ class TokenCascade(SharedRecoveryRule):
     def accepted_mass(self, draft: Any, target: Any, *, xp: Any = np) -> Any:
         least = (1 - self.alpha) * xp.amax(target, axis=-1, keepdims=True)
         return xp.where(target >= least, draft, 0.0)
+
+    def shared_weights(self, draft: Any, target: Any, *, xp: Any = np) -> Any:
+        return target
+
+
+@dataclass(frozen=True)
+class SamplerMatch(Rule):
+    """Draw a token from the target, and keep the drafted one if it is the same: emits q.
+
+    Engines that run their own sampler at every position verify so. It needs no draft probability,
+    and keeps a drafted token with chance q(n) only: sum p q in all, where speculative sampling
+    keeps sum min(p, q). For a draft that gives its token probability 1 the two are the same.
+
+    References
+    ----------
+    llama.cpp, ``common_sampler_sample_and_accept_n``; mlx-lm, ``speculative_generate_step``.
+
+    Examples
+    --------
+    >>> SamplerMatch().accepted_mass(np.array([0.5, 0.5]), np.array([0.75, 0.25]))
+    array([0.375, 0.125])
+    """
+
+    facts: ClassVar[Facts] = Facts(
+        accepts="q",
+        recovers="q, without n",
+        emits="q",
+        guarantees="out = q",
+        reads="q(n)",
+        source="llama.cpp, mlx-lm",
+    )
+    torch_ready = True
+
+    def accepted_mass(self, draft: Any, target: Any, *, xp: Any = np) -> Any:
+        return draft * target
+
+    def recovery_weights(self, token: int, draft: Any, target: Any) -> Any:
+        weights = np.array(target)
+        weights[token] = 0
+        return weights
+
+    def emitted(self, kept: Any, draft: Any, target: Any, *, xp: Any = np) -> Any:
+        """q, without a sum over the rejected tokens."""
+        return target + 0 * draft
+
+
+@dataclass(frozen=True)
+class RolloutReuse(SharedRecoveryRule):
+    """Accept with min(1, q / (l p)) as `Lenience` does, but recover from q itself.
+
+    For rollouts of an older policy p that a newer one, q, goes on from. Recovering from q and not
+    from [q - p]_+ emits min(p, q/l) + w q, w being the chance of a rejection. So l = 1 is not
+    speculative sampling, and the target is emitted for p = q only.
+
+    Parameters
+    ----------
+    lenience : float
+        l in (0, 1]; the papers write its inverse.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the parameter is outside its range.
+
+    References
+    ----------
+    Liu et al., "SPEC-RL: Accelerating on-policy reinforcement learning via speculative rollouts"
+    (arXiv 2509.23232).
+
+    Examples
+    --------
+    >>> from cactus_theory import output_distribution
+    >>> output_distribution(RolloutReuse(1.0), draft=[0.75, 0.25], target=[0.5, 0.5])
+    array([0.625, 0.375])
+    """
+
+    facts: ClassVar[Facts] = Facts(
+        accepts="min(1, q/(l p))",
+        recovers="q",
+        emits="min(p, q/l) + (1 - sum min(p, q/l)) q",
+        guarantees="KL(out||q) <= log(1 + 1/lenience)",
+        reads="q(n)",
+        source="Liu et al. 2025, SPEC-RL",
+    )
+    lenience: float
+
+    def __post_init__(self) -> None:
+        value = _validate.fraction("lenience", self.lenience, "(0, 1]")
+        object.__setattr__(self, "lenience", value)
+
+    def accepted_mass(self, draft: Any, target: Any, *, xp: Any = np) -> Any:
+        return Lenience(self.lenience).accepted_mass(draft, target, xp=xp)
 
     def shared_weights(self, draft: Any, target: Any, *, xp: Any = np) -> Any:
         return target

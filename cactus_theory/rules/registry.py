@@ -21,6 +21,8 @@ from cactus_theory.rules.cactus import Cactus, CactusExact, CactusSafe
 from cactus_theory.rules.clamp import Clamp, OneLevelRecovery
 from cactus_theory.rules.engines import (
     RelaxedAcceptance,
+    RolloutReuse,
+    SamplerMatch,
     ThresholdAcceptance,
     TokenCascade,
 )
@@ -214,6 +216,18 @@ RULES: Mapping[str, Entry] = MappingProxyType(
             ),
             continuous=False,
             colour="#009E73",
+            dash=(1, 2),
+        ),
+        "sampler-match": Entry(
+            kind=SamplerMatch, title="sampler match", colour="#000000", dash=(4, 1, 1, 1)
+        ),
+        "rollout-reuse": Entry(
+            kind=RolloutReuse,
+            title="rollout reuse 0.5",
+            parameters=(
+                Parameter("lenience", "by which p is multiplied", "fraction", example=0.5),
+            ),
+            colour="#CC79A7",
             dash=(1, 2),
         ),
     }

@@ -6,7 +6,7 @@ Knows how to typeset a formula in plain letters, and nothing about any one rule.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import ClassVar
 
 from docutils import nodes
@@ -19,7 +19,11 @@ from sphinx.util.typing import ExtensionMetadata
 from cactus_theory import CandidateRule, SharedRecoveryRule
 from cactus_theory.rules.registry import RULES, Entry
 
-KINDS = {"candidates": CandidateRule, "shared": SharedRecoveryRule}
+KINDS: dict[str, Callable[[type], bool]] = {
+    "candidates": lambda kind: issubclass(kind, CandidateRule),
+    "shared": lambda kind: issubclass(kind, SharedRecoveryRule),
+    "others": lambda kind: not issubclass(kind, CandidateRule | SharedRecoveryRule),
+}
 COLUMNS = {
     "accepts": "keeps n with probability",
     "recovers": "else draws from",
@@ -54,14 +58,14 @@ def typeset(formula: str) -> str:
 
 
 class RulesTable(SphinxDirective):
-    """``rules`` with the argument `candidates` or `shared`."""
+    """``rules`` with the argument `candidates`, `shared` or `others`."""
 
     required_arguments = 1
     option_spec: ClassVar = {}
 
     def run(self) -> list[nodes.Node]:
-        kind = KINDS[directives.choice(self.arguments[0], tuple(KINDS))]
-        return [_table((name, rule) for name, rule in RULES.items() if issubclass(rule.kind, kind))]
+        belongs = KINDS[directives.choice(self.arguments[0], tuple(KINDS))]
+        return [_table((name, rule) for name, rule in RULES.items() if belongs(rule.kind))]
 
 
 def _table(chosen: Iterable[tuple[str, Entry]]) -> nodes.table:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from cactus_runtime.cli import main
 from cactus_runtime.cli.page import QS, curve_page
-from cactus_runtime.integrations.vllm.settings import rule_of
+from cactus_runtime.integrations.vllm.settings import settings_of
 from cactus_theory import CactusExact, ChiSquare, plots
 from cactus_theory.curves import curve
 from cactus_theory.recording import load_recording
@@ -44,20 +44,20 @@ def needed(name):
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_the_settings_of_vllm_take_every_rule_with_candidates_and_refuse_the_others(name):
+def test_the_settings_of_vllm_take_every_ordered_rule_and_refuse_the_others(name):
     settings = {"rule": name, **needed(name)}
-    if RULES[name].has_candidates:
-        assert rule_of(settings) == RULES[name].example()
+    if RULES[name].ordered:
+        assert settings_of(settings).rule == RULES[name].example()
     else:
-        with pytest.raises(ValueError, match=f"one with candidates, .*, got '{name}'"):
-            rule_of(settings)
+        with pytest.raises(ValueError, match=f"^rule must be one of .*, got '{name}'"):
+            settings_of(settings)
 
 
 @pytest.mark.parametrize("name", [name for name in RULES if needed(name)])
 def test_no_place_that_decodes_takes_the_example_of_a_parameter_that_is_missing(name, capsys):
     missing = " or ".join(needed(name))
     with pytest.raises(ValueError, match=f"rule .* needs {missing.replace(' or ', ', ')}"):
-        rule_of({"rule": name})
+        settings_of({"rule": name})
     if "delta" not in needed(name):  # which the command line gives
         assert main(["decode", "dog:", *TINY, "--rule", name]) == 2
         assert f"rule {name} needs" in capsys.readouterr().err
@@ -74,7 +74,8 @@ def test_a_picture_of_a_curve_is_drawn_in_the_rule_s_name_and_colour(name):
 
 def test_the_tables_of_the_docs_have_a_row_for_every_rule():
     table = runpy.run_path(str(DOCS / "_ext" / "rules_table.py"))
-    rows = [name for kind in table["KINDS"].values() for name in RULES if is_a(name, kind)]
+    kinds = table["KINDS"].values()
+    rows = [name for belongs in kinds for name in RULES if belongs(RULES[name].kind)]
     assert sorted(rows) == sorted(RULES)
     text = table["_table"](RULES.items()).astext()
     for entry in RULES.values():
@@ -82,10 +83,6 @@ def test_the_tables_of_the_docs_have_a_row_for_every_rule():
     pages = "".join(page.read_text(encoding="utf-8") for page in DOCS.glob("*.md"))
     for kind in table["KINDS"]:
         assert re.search(rf"rules\}} {kind}$", pages, re.M)
-
-
-def is_a(name, kind):
-    return issubclass(RULES[name].kind, kind)
 
 
 @pytest.mark.parametrize("name", RULES)

@@ -99,6 +99,7 @@ ACCEPTS: dict[str, Check] = {
         rule.accepted_mass(p, q) == rule.rule.accepted_mass(p, q)
     ),
     "min(1, a q/p)": lambda rule, p, q: one_level(q, rule.accepted_mass(p, q), p, above=False),
+    "q": lambda rule, p, q: near(rule.accepted_mass(p, q), p * q),
     "min(1, q/(l p))": boosted_to(lambda rule, q: q / rule.lenience),
     "min(1, h/p), h = w q + (1-w) p": lambda rule, p, q: near(
         rule.accepted_mass(p, q), np.where(q < p, rule.weight * q + (1 - rule.weight) * p, p)
@@ -161,6 +162,7 @@ RECOVERS: dict[str, Check] = {
     "[h - p]_+": recovered(from_candidate),
     "[b q - p]_+": lambda rule, p, q: one_level(q, p + rule.shared_weights(p, q), p, above=True),
     "argmax q": recovered(first_largest),
+    "q, without n": recovered(lambda rule, n, p, q: np.where(np.arange(q.size) == n, 0, q)),
     "q": recovered(lambda rule, n, p, q: q),
     "[1{among} - p]_+": recovered(lambda rule, n, p, q: np.maximum(among_largest(rule, q) - p, 0)),
 }
@@ -212,6 +214,9 @@ EMITS: dict[str, Check] = {
     "p where accepted, the rest on argmax q": equal_law(rest_on_argmax),
     "p m + (1 - sum p m) q, m = 1 where accepted": rest_by_target(
         lambda rule, p, q: np.where(rule.accepted_mass(p, q) > 0, p, 0)
+    ),
+    "min(p, q/l) + (1 - sum min(p, q/l)) q": rest_by_target(
+        lambda rule, p, q: np.minimum(p, np.longdouble(q) / rule.lenience)
     ),
     "p or more where accepted, 0 elsewhere": lambda rule, p, q: np.where(
         # Where rounding empties the residual, which takes p <= 2**-52, q is drawn from.

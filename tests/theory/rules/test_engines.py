@@ -1,4 +1,4 @@
-"""Threshold acceptance: what it grants, what that may cost, and that it decodes as it says."""
+"""Rules of other engines: what they grant, what that may cost, and that they decode as they say."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cactus_theory import ThresholdAcceptance, binary_kl, kl, output_distribution
+from cactus_theory import (
+    RolloutReuse,
+    Rule,
+    SamplerMatch,
+    SpeculativeSampling,
+    ThresholdAcceptance,
+    acceptance_rate,
+    binary_kl,
+    kl,
+    output_distribution,
+)
 from cactus_theory.testing import check_by_enumeration, pairs, specification_verifier
 from cactus_theory.testing.strategies import rules_of
 
@@ -73,3 +83,47 @@ def test_two_thresholds_of_one_are_speculative_sampling(pair):
 def test_a_wrong_threshold_is_named_with_its_value(make, error, words):
     with pytest.raises(error, match=words):
         make()
+
+
+@pytest.mark.parametrize("rule", [SamplerMatch(), RolloutReuse(0.6)], ids=str)
+def test_what_matches_or_is_reused_emits_what_its_rule_says(rule):
+    check_by_enumeration(specification_verifier(rule), rule, draft=DRAFT, target=TARGET)
+
+
+@given(pair=pairs())
+def test_a_match_emits_the_target_and_keeps_no_more_than_speculative_sampling(pair):
+    draft, target = pair
+    rates = [
+        acceptance_rate(rule, draft=draft, target=target)
+        for rule in (SamplerMatch(), SpeculativeSampling())
+    ]
+    assert rates[0] <= rates[1] + 1e-15
+    by_definition = Rule.emitted(
+        SamplerMatch(), draft * target, np.asarray(draft), np.asarray(target)
+    )
+    np.testing.assert_allclose(by_definition, target, rtol=1e-12, atol=1e-300)
+
+
+def test_a_certain_draft_is_matched_as_often_as_speculative_sampling_keeps_it():
+    draft = np.array([0, 1, 0])
+    assert acceptance_rate(SamplerMatch(), draft=draft, target=TARGET) == TARGET[1]
+
+
+def test_a_rollout_reused_without_lenience_is_not_speculative_sampling():
+    """SPEC-RL at l = 1 recovers from q instead of the residual, and moves what is emitted."""
+    out = output_distribution(RolloutReuse(1.0), draft=DRAFT, target=TARGET)
+    kept = np.minimum(DRAFT, TARGET)
+    np.testing.assert_allclose(out, kept + (1 - kept.sum()) * TARGET, rtol=1e-15)
+    assert kl(out, TARGET) > 0.01
+
+
+def test_the_bound_of_reuse_is_nearly_reached():
+    """One token of all p with q = l: kept half the time, and drawn from q otherwise."""
+    q, lenience = 1e-6, 1.0
+    out = output_distribution(RolloutReuse(lenience), draft=[1 - 1e-9, 1e-9], target=[q, 1 - q])
+    assert out[0] / q == pytest.approx(1 + 1 / lenience, rel=1e-5)
+
+
+def test_a_wrong_lenience_is_named():
+    with pytest.raises(ValueError, match=r"^lenience must lie in \(0, 1\], got 0"):
+        RolloutReuse(0.0)

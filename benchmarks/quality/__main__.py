@@ -1,4 +1,4 @@
-"""``python -m benchmarks.quality``: its two commands."""
+"""``python -m benchmarks.quality``: its three commands."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import sys
 import click
 
 from benchmarks.quality.harness import compare
+from benchmarks.quality.likelihood import likelihood
 from benchmarks.quality.run import ifeval
 from cactus_runtime.cli.commands import run_command
 
 
-@click.group(commands={"ifeval": ifeval, "compare": compare})
+@click.group(commands={"ifeval": ifeval, "likelihood": likelihood, "compare": compare})
 def quality() -> None:
-    """Compare answers under many rules, with 95 % intervals over the prompts."""
+    """Compare answers and likelihoods under many rules, with 95 % intervals."""
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
+from cactus_runtime.cli.lists import Numbers
+
 
 def without_layers(model: PreTrainedModel, dropped: Collection[int]) -> PreTrainedModel:
     """The model without some of its layers, as a draft for it; weights are shared, not copied.
@@ -53,3 +55,8 @@ def without_layers(model: PreTrainedModel, dropped: Collection[int]) -> PreTrain
             if hasattr(module, "layer_idx"):
                 vars(module)["layer_idx"] = number
     return shorter
+
+
+def dropped_layers() -> Numbers:
+    """Numbers of layers in one option."""
+    return Numbers(int, lambda layer: True, "integers")

@@ -9,7 +9,7 @@ from benchmarks.quality.arms import PLAIN, SPECULATIVE
 from cactus_theory.rules.registry import RULES
 
 METRIC = "inst_level_loose_acc"
-_MARKERS = {
+MARKERS = {
     PLAIN: "*",
     SPECULATIVE: "o",
     "exact": "s",
@@ -49,7 +49,7 @@ def quality(summary: Mapping[str, Any]) -> Any:
                 [found[place]],
                 [value],
                 yerr=[[value - low], [high - value]],
-                fmt=_MARKERS.get(family, "o"),
+                fmt=MARKERS.get(family, "o"),
                 color=look.colour,
                 markersize=5,
                 linewidth=0.8,

@@ -15,13 +15,13 @@ from transformers import PreTrainedModel
 from benchmarks.quality.answers import Settings, answers_to, write_answers
 from benchmarks.quality.arms import PLAIN, Arm, all_arms, place
 from benchmarks.quality.ifeval import ifeval_checks, load_prompts
-from benchmarks.quality.layers import without_layers
+from benchmarks.quality.layers import dropped_layers, without_layers
 from benchmarks.quality.picture import METRIC
 from benchmarks.quality.picture import quality as draw_quality
 from benchmarks.quality.summary import summarise
 from benchmarks.quality.table import table
 from cactus_runtime.bench.models import chat_ids
-from cactus_runtime.cli.lists import Numbers, budgets
+from cactus_runtime.cli.lists import budgets
 from cactus_runtime.decoder import Decoder
 from cactus_runtime.pairs import Pair
 from cactus_runtime.recording import record_distributions
@@ -50,11 +50,7 @@ _POSITIVE = click.IntRange(1)
 @click.option("--report", is_flag=True, help="Decode nothing, report what there is.")
 @click.option("--target", default="smollm2", help="A bundled pair, a folder or a hub name.")
 @click.option("--draft", help="A folder or hub name; default the pair's own.")
-@click.option(
-    "--drop-layers",
-    type=Numbers(int, lambda layer: True, "integers"),
-    help="Draft with the target less these layers.",
-)
+@click.option("--drop-layers", type=dropped_layers(), help="Draft: the target less these layers.")
 @click.option("--dtype", type=click.Choice(["float32", "bfloat16"]), help="Default as loaded.")
 @click.option("--device", default="cpu", help="cpu or cuda.")
 @click.option("--drafts", type=_POSITIVE, default=4, help="Drafted tokens per target pass.")
@@ -99,7 +95,7 @@ def _run(options: SimpleNamespace) -> None:
         raise ValueError(f"folder must be a folder or new, got the file {folder}")
     answers = folder / "answers.jsonl"
     if _has_answers(answers):
-        _check_settings(folder / "settings.json", options)
+        check_settings(folder / "settings.json", _settings(options))
     if not options.report:
         _answer(answers, prompts, options)
     by_key = {prompt["key"]: prompt for prompt in prompts}
@@ -115,7 +111,7 @@ def _run(options: SimpleNamespace) -> None:
 
 
 def _answer(path: Path, prompts: Sequence[Mapping[str, Any]], options: SimpleNamespace) -> None:
-    decoder = _decoder(options)
+    decoder = load_decoder(options)
     sampling = SamplingParams(
         temperature=options.temperature, top_k=options.top_k, top_p=options.top_p
     )
@@ -127,7 +123,8 @@ def _answer(path: Path, prompts: Sequence[Mapping[str, Any]], options: SimpleNam
     write_answers(path, decoder, prompts, arms, settings, batch_size=options.batch_size)
 
 
-def _decoder(options: SimpleNamespace) -> Decoder:
+def load_decoder(options: SimpleNamespace) -> Decoder:
+    """Models by the options target, draft, drop_layers, dtype and device."""
     loaded = Decoder(options.target, draft=options.draft, device=options.device)
     target, draft = loaded.target, loaded.draft
     if options.dtype is not None:
@@ -170,14 +167,13 @@ def _has_answers(path: Path) -> bool:
     return path.exists() and path.stat().st_size > 0
 
 
-def _check_settings(path: Path, options: SimpleNamespace) -> None:
-    """Answers of unlike settings do not belong in one file."""
-    asked = _settings(options)
+def check_settings(path: Path, asked: Mapping[str, Any]) -> None:
+    """Results of unlike settings do not belong in one file."""
     try:
         held = dict(json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError) as error:
-        raise ValueError(f"{path} must hold the settings of its answers: {error}") from error
+        raise ValueError(f"{path} must hold the settings of its run: {error}") from error
     wrong = [name for name in asked if held.get(name) != asked[name]]
     if wrong:
         told = ", ".join(f"{name}={held.get(name)!r} (not {asked[name]!r})" for name in wrong)
-        raise ValueError(f"{path.parent} holds answers with {told}; name another folder")
+        raise ValueError(f"{path.parent} holds results with {told}; name another folder")

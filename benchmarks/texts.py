@@ -18,7 +18,7 @@ SAMPLING = SamplingParams(temperature=0.7)
 
 
 def main() -> None:
-    decoder = Decoder("tiny")
+    decoder = Decoder("tiny", dtype="float32")
     print("tokens per target pass, token | block (standard error of the difference)")
     for rule in (SpeculativeSampling(), Cactus(0.1), Clamp(0.05)):
         for k in (2, 5, 8):

@@ -18,6 +18,7 @@ from cactus_runtime.loading import check_together, eos_token_ids, resolve
 from cactus_runtime.loop.batch import BatchDecoding, DecodeState
 from cactus_runtime.loop.drafting import BatchDrafter, ModelDrafts, NoDrafts, RowDrafts
 from cactus_runtime.loop.row import Row
+from cactus_runtime.models.compiled import check_compiled
 from cactus_runtime.models.kv_cache import vocabulary_size
 from cactus_runtime.models.positions import context_length
 from cactus_runtime.models.probe import probe, probe_ragged
@@ -93,6 +94,16 @@ class Decoder:
         Needed for text prompts, text and stop strings when `target` is a loaded model.
     device : str or torch.device, optional
         Device of models given by name; default the CPU.
+    dtype : str or torch.dtype, optional
+        Type of the weights of models given by name: "float32", "bfloat16", "float16", or "auto",
+        which is bfloat16 where the processor has it natively and float32 elsewhere. Default "auto"
+        for a bundled pair, the checkpoint's own for others. Every distribution and charge is that
+        of the models in their type.
+    compile : bool
+        On the CPU: compile the models' passes by `torch.compile`, with their weights packed for its
+        kernels. This takes minutes the first time and much less in later runs, as torch stores
+        what it compiled; `DecodeResult.seconds` tells how long. Needs a C++ compiler. Tokens are
+        those of passes that are not compiled, except where a sum rounded in another order decides.
 
     Raises
     ------
@@ -120,8 +131,13 @@ class Decoder:
         draft: str | Path | PreTrainedModel | Drafter | None = None,
         tokenizer: PreTrainedTokenizerBase | None = None,
         device: str | torch.device | None = None,
+        dtype: str | torch.dtype | None = None,
+        compile: bool = False,
     ) -> None:
-        self.target, self.draft, self.tokenizer = resolve(target, draft, tokenizer, device)
+        if not isinstance(compile, bool):
+            raise TypeError(f"compile must be True or False, got {compile!r}")
+        self._compile = compile
+        self.target, self.draft, self.tokenizer = resolve(target, draft, tokenizer, device, dtype)
         self._kept: DecodeState | None = None
 
     def stream(self, request: Request) -> Decoding:
@@ -171,7 +187,9 @@ class Decoder:
         if kept is not None and kept.can_reuse(self.target, self.draft, rows=rows, slots=slots):
             return kept
         drafter = self._drafter(rows=rows, slots=slots)
-        return DecodeState(self.target, self.draft, drafter, rows=rows, slots=slots)
+        return DecodeState(
+            self.target, self.draft, drafter, rows=rows, slots=slots, compiled=self._compile
+        )
 
     def _keep(self, state: DecodeState) -> None:
         self._kept = state
@@ -181,7 +199,13 @@ class Decoder:
         if self.draft is None:
             return NoDrafts(self.target.device)
         if isinstance(self.draft, PreTrainedModel):
-            return ModelDrafts(self.draft, rows=rows, slots=slots, vocabulary=vocabulary)
+            return ModelDrafts(
+                self.draft,
+                rows=rows,
+                slots=slots,
+                vocabulary=vocabulary,
+                compiled=self._compile,
+            )
         return RowDrafts(self.draft, vocabulary=vocabulary, device=self.target.device)
 
     @property
@@ -195,6 +219,8 @@ class Decoder:
         for role, model in models.items():
             check_supported(model, role)
             probe(model, role)
+            if self._compile:
+                check_compiled(model, role)
             if ragged:
                 check_ragged(model, role)
                 probe_ragged(model, role)
@@ -315,13 +341,15 @@ def decode(
     ledger: bool = True,
     tokenizer: PreTrainedTokenizerBase | None = None,
     device: str | torch.device | None = None,
+    dtype: str | torch.dtype | None = None,
+    compile: bool = False,
     on_token: Callable[[Token], object] | None = None,
 ) -> DecodeResult:
     """Decode one prompt speculatively, and report what it cost.
 
     Parameters
     ----------
-    target, draft, tokenizer, device
+    target, draft, tokenizer, device, dtype, compile
         As for `Decoder`.
     prompt, rule, num_draft_tokens, sampling, max_new_tokens, seed, stop, eos_token_id
         As for `Request`.
@@ -364,5 +392,7 @@ def decode(
         emitted_logprobs=emitted_logprobs,
         ledger=ledger,
     )
-    decoder = Decoder(target, draft=draft, tokenizer=tokenizer, device=device)
+    decoder = Decoder(
+        target, draft=draft, tokenizer=tokenizer, device=device, dtype=dtype, compile=compile
+    )
     return decoder.stream(request).finish(on_token)

@@ -23,6 +23,7 @@ from transformers import (
 )
 
 from cactus_runtime.models.damaged import DAMAGED, pointer_in, why_unreadable
+from cactus_runtime.models.dtype import chosen_dtype, dtype_name
 from cactus_runtime.models.kv_cache import vocabulary_size
 from cactus_runtime.models.probe import probe
 from cactus_runtime.models.quiet import no_progress_bars
@@ -50,22 +51,30 @@ def resolve(
     draft: str | Path | PreTrainedModel | Drafter | None,
     tokenizer: PreTrainedTokenizerBase | None,
     device: str | torch.device | None,
+    dtype: str | torch.dtype | None = None,
 ) -> tuple[PreTrainedModel, PreTrainedModel | Drafter | None, PreTrainedTokenizerBase | None]:
     """Load models given by name, check that they share a tokenizer, and return it."""
     _check_device(device)
+    place = str(device or "cpu")
+    chosen = None if dtype is None else chosen_dtype(dtype, device=place)
     if isinstance(target, str) and target in PAIRS and not Path(target).is_dir():
-        target = load_pair(target, device=str(device or "cpu"))
+        target = load_pair(target, device=place, dtype=chosen or "auto")
     if isinstance(target, Pair):
         draft = target.draft if draft is None else draft
         tokenizer = target.tokenizer if tokenizer is None else tokenizer
         target = target.target
     if isinstance(draft, str) and draft in PAIRS and not Path(draft).is_dir():
-        draft = load_pair(draft, device=str(device or "cpu")).draft
-    model, found = _load("target", target, device)
+        draft = load_pair(draft, device=place, dtype=chosen or "auto").draft
+    model, found = _load("target", target, device, chosen)
+    if chosen not in (None, model.dtype):
+        raise ValueError(
+            f"dtype={dtype_name(chosen)!r} is for models given by name, and the loaded target "
+            f"is {dtype_name(model.dtype)}; load it in the type you want"
+        )
     tokenizer = tokenizer if tokenizer is not None else found
     if draft is None or (isinstance(draft, Drafter) and not isinstance(draft, PreTrainedModel)):
         return model, draft, tokenizer
-    draft_model, draft_tokenizer = _load("draft", draft, device)
+    draft_model, draft_tokenizer = _load("draft", draft, device, chosen)
     _check_same_tokenizer(tokenizer, draft_tokenizer)
     check_together(model, draft_model)
     return model, draft_model, tokenizer
@@ -106,7 +115,7 @@ def eos_token_ids(
 
 
 def _load(
-    role: str, model: Any, device: str | torch.device | None
+    role: str, model: Any, device: str | torch.device | None, dtype: torch.dtype | None
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase | None]:
     model = _within_adapters(role, model)
     if isinstance(model, PreTrainedModel):
@@ -120,20 +129,22 @@ def _load(
             " or a bundled pair" if role == "target" else " or an object with a propose method"
         )
         raise TypeError(f"{role} must be {wanted}, got {type(model).__name__}")
-    loaded, tokenizer = _from_name(role, str(model))
+    loaded, tokenizer = _from_name(role, str(model), dtype)
     loaded = loaded.to(torch.device(device or "cpu")).eval()
     check_supported(loaded, role)
     probe(loaded, role)
     return loaded, tokenizer
 
 
-def _from_name(role: str, name: str) -> tuple[Any, PreTrainedTokenizerBase]:
+def _from_name(
+    role: str, name: str, dtype: torch.dtype | None
+) -> tuple[Any, PreTrainedTokenizerBase]:
     """A model with all its weights, and its tokenizer, from a folder or the hub."""
     with no_progress_bars():
         try:
             place = name if Path(name).is_dir() or _hub_answers(name) else _cached(name)
             found: Any = AutoModelForCausalLM.from_pretrained(
-                place, dtype="auto", output_loading_info=True
+                place, dtype=dtype or "auto", output_loading_info=True
             )
             loaded, report = found
             tokenizer = AutoTokenizer.from_pretrained(place)

@@ -83,6 +83,7 @@ def score(
     verification: Verification = "token",
     tokenizer: PreTrainedTokenizerBase | None = None,
     device: str | torch.device | None = None,
+    dtype: str | torch.dtype | None = None,
     chunk: int = CHUNK,
     on_progress: Callable[[int, int], object] | None = None,
 ) -> TextScore:
@@ -96,7 +97,7 @@ def score(
 
     Parameters
     ----------
-    target, draft, tokenizer, device
+    target, draft, tokenizer, device, dtype
         As for `Decoder`; the draft must be a model.
     text : str or sequence of int
         Tokenized by itself, so a text that continues a word is better given as ids.
@@ -137,7 +138,7 @@ def score(
     integer("num_draft_tokens", num_draft_tokens, 0)
     integer("chunk", chunk, 1)
     Method(rule, verification).check()
-    decoder = Decoder(target, draft=draft, tokenizer=tokenizer, device=device)
+    decoder = Decoder(target, draft=draft, tokenizer=tokenizer, device=device, dtype=dtype)
     if not isinstance(decoder.draft, PreTrainedModel):
         raise TypeError(
             "draft must be a model, because a text has a likelihood only where every token has a "

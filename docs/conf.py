@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 from nbclient.output_widget import OutputWidget
 
+os.environ["CACTUS_DTYPE"] = "float32"  # notebooks show the same numbers on every machine
 sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 
 # MathJax comes with a package and is copied into the site, which shows mathematics offline.

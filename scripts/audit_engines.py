@@ -21,7 +21,7 @@ TEMPERATURE, TOKENS = 0.7, 24
 
 def ours(rule: str) -> Callable[[int], Iterator[dict]]:
     def texts(samples: int) -> Iterator[dict]:
-        decoder = Decoder("tiny")
+        decoder = Decoder("tiny", dtype="float32")
         for prompt in PROMPTS:
             request = Request(
                 prompt,
@@ -40,7 +40,7 @@ def ours(rule: str) -> Callable[[int], Iterator[dict]]:
 
 def transformers(**how: object) -> Callable[[int], Iterator[dict]]:
     def texts(samples: int) -> Iterator[dict]:
-        pair = load_pair("tiny")
+        pair = load_pair("tiny", dtype="float32")
         settings = {"assistant_model": pair.draft} if how.get("assisted") else {}
         if how.get("lookup"):
             settings = {"prompt_lookup_num_tokens": 3}

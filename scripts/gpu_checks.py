@@ -16,6 +16,7 @@ import argparse
 import contextlib
 import itertools
 import json
+import os
 import subprocess
 import sys
 import time
@@ -38,6 +39,7 @@ from cactus_runtime.verification.judgement import Judgement
 from cactus_runtime.verification.warp import IdentityWarp
 from cactus_theory import Cactus, CactusExact, CactusSafe, SpeculativeSampling
 
+os.environ["CACTUS_DTYPE"] = "float32"  # for pairs that are compared with the CPU
 CONFIGS = Path(__file__).parent / "configs"
 # What a block computes, in this order: the first of them that is wrong says where to look.
 STEPS = {

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import click
-import torch
 from transformers import PreTrainedModel
 
 from benchmarks.quality.answers import Settings, answers_to, write_answers
@@ -125,14 +124,12 @@ def _answer(path: Path, prompts: Sequence[Mapping[str, Any]], options: SimpleNam
 
 def load_decoder(options: SimpleNamespace) -> Decoder:
     """Models by the options target, draft, drop_layers, dtype and device."""
-    loaded = Decoder(options.target, draft=options.draft, device=options.device)
+    loaded = Decoder(
+        options.target, draft=options.draft, device=options.device, dtype=options.dtype
+    )
     target, draft = loaded.target, loaded.draft
-    if options.dtype is not None:
-        target = target.to(getattr(torch, options.dtype))
     if options.drop_layers:
         draft = without_layers(target, options.drop_layers)
-    elif options.dtype is not None and options.draft is not None:
-        draft = draft.to(getattr(torch, options.dtype))  # type: ignore[union-attr]
     if not isinstance(draft, PreTrainedModel):
         raise ValueError(f"draft must be a model, or layers be dropped, got {options.draft!r}")
     return Decoder(target, draft=draft, tokenizer=loaded.tokenizer)

@@ -35,13 +35,14 @@ def bench_decoding(
     temperature: float,
     rounds: int,
     transformers: bool = True,
+    compile: bool = False,
 ) -> Iterator[dict[str, Any]]:
     """Speed, acceptance and ledger of every rule, with ratios within each round.
 
     The bound of a round is block_efficiency / (k t_draft + t_verify), with the bare forward times
     measured in that round.
     """
-    decoder = Decoder(target, draft=draft)
+    decoder = Decoder(target, draft=draft, compile=compile)
     rules: dict[str, tuple[Rule, int]] = {PLAIN: (SpeculativeSampling(), 0)}
     rules[SPECULATIVE] = (SpeculativeSampling(), num_draft_tokens)
     rules |= {f"Cactus({delta:g})": (Cactus(delta), num_draft_tokens) for delta in deltas}
@@ -71,6 +72,7 @@ def bench_decoding(
         max_draft_tokens=num_draft_tokens,
         context_tokens=len(prompt_ids) + tokens // 2,
         repetitions=5,
+        compile=compile,
     )
     if transformers:
         generate = _generate(target, prompt_ids, tokens, temperature)
@@ -78,7 +80,7 @@ def bench_decoding(
         _fix_assistant(draft, num_draft_tokens)
         contenders[ASSISTED] = lambda number: generate(number, assistant_model=draft)
     runs = interleave(contenders, rounds=rounds, description="decoding")
-    yield from _lines(runs, rules, tokens, num_draft_tokens)
+    yield from _lines(runs, rules, tokens, num_draft_tokens, compile)
 
 
 def _lines(
@@ -86,10 +88,13 @@ def _lines(
     rules: dict[str, tuple[Rule, int]],
     tokens: int,
     num_draft_tokens: int,
+    compiled: bool,
 ) -> Iterator[dict[str, Any]]:
     rates = {name: [tokens / seconds for seconds, _ in run] for name, run in runs.items()}
     yield {
         "name": "passes",
+        "dtypes": str(runs[PLAIN][0][1].dtypes),
+        "compiled": compiled,
         "draft_cost": spread([costs.draft_cost for _, costs in runs["passes"]]),
         "verify_cost": spread([costs.verify_cost[num_draft_tokens] for _, costs in runs["passes"]]),
         "seconds": spread([costs.seconds for _, costs in runs["passes"]]),

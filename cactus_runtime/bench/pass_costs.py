@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import torch
 from transformers import PreTrainedModel
 
-from cactus_runtime.models.kv_cache import vocabulary_size
+from cactus_runtime.models.compiled import CompiledContext
+from cactus_runtime.models.kv_cache import Context, vocabulary_size
 from cactus_runtime.models.static_kv_cache import open_context
 from cactus_theory._validate import integer
 
@@ -41,6 +42,7 @@ def measure_costs(
     max_draft_tokens: int = 8,
     context_tokens: int = 128,
     repetitions: int = 7,
+    compile: bool = False,
 ) -> PassCosts:
     """Time bare forward passes of two models: medians of interleaved repetitions.
 
@@ -52,6 +54,8 @@ def measure_costs(
     context_tokens : int
         Tokens in the cache before each pass.
     repetitions : int
+    compile : bool
+        Time compiled passes, as a decoder with ``compile=True`` makes them.
 
     Returns
     -------
@@ -76,10 +80,13 @@ def measure_costs(
         ("repetitions", repetitions, 1),
     ):
         integer(name, value, least)
-    passes: dict[int, Callable[[], float]] = {
-        count: _timed(target, count, context_tokens) for count in range(1, max_draft_tokens + 2)
-    }
-    drafting = _timed(draft, 1, context_tokens)
+    most = max_draft_tokens + 1
+    held, drafted = (
+        _context(model, context_tokens, widths, compile)
+        for model, widths in ((target, (1, most)), (draft, (1,)))
+    )
+    passes = {count: _timed(held, count, context_tokens) for count in range(1, most + 1)}
+    drafting = _timed(drafted, 1, context_tokens)
     taken: dict[int, list[float]] = {count: [] for count in [0, *passes]}
     for _ in range(repetitions + 1):
         taken[0].append(drafting())
@@ -94,20 +101,34 @@ def measure_costs(
     )
 
 
-def _timed(model: PreTrainedModel, count: int, context_tokens: int) -> Callable[[], float]:
-    """A function that reads `count` tokens after the context and returns the seconds it took."""
-    context = open_context(model, rows=1, slots=context_tokens + count)
-    ids = torch.arange(context_tokens + count) % vocabulary_size(model)
-    context.read([ids[:context_tokens].tolist()])
-    new = ids[context_tokens:].tolist()
+def _context(
+    model: PreTrainedModel, tokens: int, widths: tuple[int, ...], compile: bool
+) -> Context:
+    """A context that has read some tokens, and has room for the widest pass."""
+    opened = CompiledContext if compile else open_context
+    context = opened(model, rows=1, slots=tokens + max(widths))
+    context.read([_ids(model, tokens)])
+    if isinstance(context, CompiledContext):
+        context.prepare(widths)
+    return context
+
+
+def _timed(context: Context, count: int, held: int) -> Callable[[], float]:
+    """A function that reads `count` tokens after those held, and returns the seconds it took."""
+    device = context.model.device
+    new = _ids(context.model, held + count)[held:]
 
     def run() -> float:
-        context.lengths[0] = context_tokens
-        drafts = torch.tensor([new[1:]], device=model.device)
+        context.lengths[0] = held
+        drafts = torch.tensor([new[1:]], device=device)
         started = time.perf_counter()
         context.read([new[:1]], drafts)
-        if model.device.type == "cuda":
-            torch.cuda.synchronize(model.device)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
         return time.perf_counter() - started
 
     return run
+
+
+def _ids(model: PreTrainedModel, count: int) -> list[int]:
+    return (torch.arange(count) % vocabulary_size(model)).tolist()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from cactus_runtime.cli.decode import PAIRS
+from cactus_runtime.cli.decode import DTYPES, PAIRS
 from cactus_runtime.cli.files import Output, read_text
 from cactus_runtime.result.strict_json import strict_json
 
@@ -27,6 +27,11 @@ PROMPTS = ("dog:", "kindness:", "river:", "to run:", "music:", "bright:", "teach
 @click.option("--target", help="A folder or hub name: what the sampler is said to sample from.")
 @click.option("--draft", help="A smaller model of the same tokenizer, to compare lossy rules.")
 @click.option("--device", help="Device of the models; default cpu.")
+@click.option(
+    "--dtype",
+    type=click.Choice(DTYPES),
+    help="Type of the weights; default float32 for a pair, else that of the checkpoint.",
+)
 @click.option("--server", metavar="URL", help="An OpenAI-compatible server to ask for transcripts.")
 @click.option("--model", help="The name under which it serves the target.")
 @click.option("--prompts", type=click.File(encoding="utf-8"), help="Prompts, one per line.")
@@ -196,7 +201,8 @@ def _judged(told: list[dict[str, Any]], options: dict[str, Any], claim: Any, det
     measured = options["tolerance"] == "measure"
     tolerance = 0.0 if measured else _number(options["tolerance"])
     source = options["target"] or options["pair"]
-    target, draft, tokenizer = resolve(source, options["draft"], None, options["device"])
+    dtype = options["dtype"] or ("float32" if options["pair"] else None)
+    target, draft, tokenizer = resolve(source, options["draft"], None, options["device"], dtype)
     assert tokenizer is not None
     ready = prepare(told, tokenizer, vocabulary=vocabulary_size(target))
     if not ready.samples:

@@ -15,8 +15,9 @@ import transformers
 from cactus_runtime.bench.decoding import bench_decoding
 from cactus_runtime.bench.models import chat_ids, random_pair
 from cactus_runtime.bench.verifying import bench_verification
-from cactus_runtime.cli.decode import PAIRS
+from cactus_runtime.cli.decode import DTYPES, PAIRS
 from cactus_runtime.cli.lists import budgets
+from cactus_runtime.models.dtype import chosen_dtype
 from cactus_runtime.pairs import load_pair
 from cactus_runtime.result.strict_json import strict_json
 
@@ -50,7 +51,8 @@ _POSITIVE = click.IntRange(1)
 @click.option(
     "--agreement", default=0.8, help="Acceptance rate of a --config pair, set by synthetic logits."
 )
-@click.option("--dtype", type=click.Choice(["float32", "bfloat16", "float16"]), default="bfloat16")
+@click.option("--dtype", type=click.Choice(DTYPES), default="auto", help="Type of the weights.")
+@click.option("--compile", is_flag=True, help="Compile the models' passes first, for the CPU.")
 @click.option("--prompt-tokens", type=_POSITIVE, default=64, help="Prompt length with --config.")
 @click.option("--batch", type=_POSITIVE, default=8, help="Rows.")
 @click.option("--verified-drafts", default=8, help="Drafted tokens per row.")
@@ -94,19 +96,20 @@ def _lines(options: SimpleNamespace) -> Iterator[dict[str, Any]]:
             temperature=options.temperature,
             rounds=options.rounds,
             transformers=options.transformers,
+            compile=options.compile,
         )
 
 
 def _models(options: SimpleNamespace) -> tuple[Any, Any, list[int]]:
     if options.config is None:
-        pair = load_pair(options.pair, device=options.device)
+        pair = load_pair(options.pair, device=options.device, dtype=options.dtype)
         return pair.target, pair.draft, chat_ids(pair.tokenizer, options.prompt)
     target, draft = random_pair(
         options.config,
         options.draft_config or options.config,
         agreement=options.agreement,
         device=options.device,
-        dtype=getattr(torch, options.dtype),
+        dtype=chosen_dtype(options.dtype, device=options.device),
     )
     return target, draft, list(range(options.prompt_tokens))
 

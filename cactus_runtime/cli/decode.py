@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from cactus_runtime.result.result import DecodeResult
     from cactus_runtime.result.trace import Token
 
-PAIRS = ("smollm2", "tiny")  # repeated here, for help and completion without model code
+# Repeated here, for help and completion without model code.
+PAIRS = ("smollm2", "tiny")
+DTYPES = ("auto", "float32", "bfloat16", "float16")
 INTERRUPTED = 130
 
 
@@ -35,6 +37,12 @@ INTERRUPTED = 130
 @click.option("--target", help="A folder or hub name instead of a pair.")
 @click.option("--draft", help="A smaller model of the same tokenizer, for --target.")
 @click.option("--device", help="Device for models named by --target; default cpu.")
+@click.option(
+    "--dtype",
+    type=click.Choice(DTYPES),
+    help="Type of the weights; default auto for a pair, else that of the checkpoint.",
+)
+@click.option("--compile", is_flag=True, help="Compile the models' passes first, for the CPU.")
 @rule_options
 @click.option(
     "--between",
@@ -79,6 +87,8 @@ def decode(
     target: str | None,
     draft: str | None,
     device: str | None,
+    dtype: str | None,
+    compile: bool,
     rule: Rule,
     between: tuple[str, str] | None,
     drafts: int,
@@ -131,7 +141,7 @@ def decode(
         emitted_logprobs=emitted_logprobs,
         ledger=ledger,
     )
-    decoder = Decoder(target or pair, draft=draft, device=device)
+    decoder = Decoder(target or pair, draft=draft, device=device, dtype=dtype, compile=compile)
     if getattr(decoder.tokenizer, "chat_template", None) and not raw:
         request = dataclasses.replace(request, prompt=[{"role": "user", "content": text}])
     console = Console(highlight=False)
@@ -178,6 +188,9 @@ def record(result: DecodeResult) -> dict[str, Any]:
         "total_variation": sums["total_variation"],
         "kl_bound_nats": sums["kl_bound"],
         "tokens_per_second": result.tokens_per_second,
+        "dtype": result.dtypes.target,
+        "draft_dtype": result.dtypes.draft,
+        "compile_seconds": result.seconds.compilation,
         "warnings": list(result.warnings),
         **{name: sums[name] for name in logs if name in sums},
         "tokens": [_shown(token) for token in result.trace],

@@ -66,7 +66,7 @@ def record(
     from cactus_runtime.recording import PROMPTS, record_distributions
 
     laws = record_distributions(
-        load_pair(pair, device=device),
+        load_pair(pair, device=device, dtype="float32"),
         prompts if file is not None else prompts or PROMPTS,
         tokens=tokens,
         sampling=SamplingParams(temperature=temperature, top_k=top_k, top_p=top_p),

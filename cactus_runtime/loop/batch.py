@@ -11,11 +11,13 @@ import torch
 from transformers import PreTrainedModel
 
 from cactus_runtime.loop.block_program import BlockProgram, open_programs
-from cactus_runtime.loop.drafting import BatchDrafter, Drafts
+from cactus_runtime.loop.drafting import BatchDrafter, Drafts, ModelDrafts
 from cactus_runtime.loop.judging import check_finite, judge_rows
 from cactus_runtime.loop.row import Row
+from cactus_runtime.models.compiled import CompiledContext, rounded_slots
 from cactus_runtime.models.device import to_device
 from cactus_runtime.models.fingerprint import fingerprint
+from cactus_runtime.models.int4 import weight_types
 from cactus_runtime.models.static_kv_cache import open_context
 from cactus_runtime.proposal import Drafter
 from cactus_runtime.result.result import DecodeResult
@@ -39,6 +41,8 @@ class DecodeState:
         Maximum number of rows decoded together.
     slots : int
         Maximum number of tokens of a row, drafts included.
+    compiled : bool
+        Whether the target's passes are compiled; see `CompiledContext`.
     """
 
     def __init__(
@@ -49,12 +53,25 @@ class DecodeState:
         *,
         rows: int,
         slots: int,
+        compiled: bool = False,
     ) -> None:
-        self.target = open_context(target, rows=rows, slots=slots)
+        opened = CompiledContext if compiled else open_context
+        self.target = opened(target, rows=rows, slots=slots)
         self.drafter = drafter
         self.programs = open_programs(self.target, drafter)
-        self._rows, self._slots = rows, slots
+        self._rows, self._slots = rows, rounded_slots(slots) if compiled else slots
+        self.dtypes = weight_types(target, draft)
         self._models = fingerprint(target), fingerprint(draft)
+
+    def prepare(self, rows: Sequence[Row]) -> float:
+        """Compile what these rows need, where passes are compiled; the seconds that it took."""
+        if not isinstance(self.target, CompiledContext):
+            return 0.0
+        longest = {row.longest_draft for row in rows}
+        seconds = self.target.prepare({k + 1 for k in longest})
+        if isinstance(self.drafter, ModelDrafts):
+            seconds += self.drafter.prepare(max(longest))
+        return seconds
 
     def can_reuse(
         self,
@@ -105,12 +122,15 @@ class BatchDecoding(Iterator[tuple[int, Token]]):
         batch_size: int,
         on_end: Callable[[DecodeState], object],
     ) -> None:
+        compilation = state.prepare(rows)
         self._state, self._on_end = state, on_end
         self._target, self._drafter = state.target, state.drafter
         self._programs = state.programs
         self._rows = list(rows)
         for index, row in enumerate(rows):
             row.index = index
+            row.dtypes = state.dtypes
+            row.seconds.compilation = compilation
         self._batch_size = batch_size
         self._waiting = deque(range(len(rows)))
         self._active: list[int] = []

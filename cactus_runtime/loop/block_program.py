@@ -66,7 +66,7 @@ class BlockPrograms:
         lengths = self._target.lengths
         methods = distinct(row.method for row in rows)
         samplings = distinct(row.request.sampling for row in rows)
-        k = max(_longest(row) for row in rows)
+        k = max(row.longest_draft for row in rows)
         if (
             len(methods) > 1
             or len(samplings) > 1
@@ -169,11 +169,6 @@ class BlockProgram:
             ledger=self._method.ledger,
         )
         return judgement.packed(), drafts, judgement.log_normaliser
-
-
-def _longest(row: Row) -> int:
-    """The largest number of tokens that the row can draft in any block."""
-    return min(row.length.longest, row.request.max_new_tokens - 1)
 
 
 def _given(row: Row, count: int, k: int) -> np.ndarray:

@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 from cactus_runtime.draft_length import FixedLength
 from cactus_runtime.loop.row import Row
 from cactus_runtime.loop.warp import BlockWarp
+from cactus_runtime.models.compiled import CompiledContext
 from cactus_runtime.models.kv_cache import vocabulary_size
 from cactus_runtime.models.static_kv_cache import StaticContext, open_context
 from cactus_runtime.proposal import Drafter, Proposal
@@ -153,12 +154,32 @@ class ModelDrafts:
         Width of the target's distribution. A wider draft never proposes ids beyond it (padding). A
         narrower one gives the missing ids probability 0, and proposes nothing once a sequence holds
         a token that it lacks.
+    compiled : bool
+        Whether its passes are compiled; see `CompiledContext`.
     """
 
-    def __init__(self, model: PreTrainedModel, *, rows: int, slots: int, vocabulary: int) -> None:
-        self._context = open_context(model, rows=rows, slots=slots)
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        *,
+        rows: int,
+        slots: int,
+        vocabulary: int,
+        compiled: bool = False,
+    ) -> None:
+        opened = CompiledContext if compiled else open_context
+        self._context = opened(model, rows=rows, slots=slots)
         self._vocabulary = vocabulary
         self._own = vocabulary_size(model)
+
+    def prepare(self, k: int) -> float:
+        """Compile the passes of a compiled context for k drafts; the seconds that it took.
+
+        A block reads one or two tokens first, and then one by one.
+        """
+        if not isinstance(self._context, CompiledContext):
+            return 0.0
+        return self._context.prepare({0: (), 1: (2,)}.get(k, (1, 2)))
 
     def propose(self, rows: Sequence[Row], counts: list[int], uniforms: torch.Tensor) -> Drafts:
         counts = self.limited(rows, counts)

@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from cactus_runtime.request import Request
 from cactus_runtime.result.result import DecodeResult
-from cactus_runtime.result.trace import Block, FinishReason, Origin, Seconds, Token
+from cactus_runtime.result.trace import Block, Dtypes, FinishReason, Origin, Seconds, Token
 from cactus_runtime.streams import Streams
 from cactus_runtime.text import TextStream
 from cactus_runtime.verification.judgement import RowJudgement
@@ -43,6 +43,7 @@ class Row:
         self.trace: list[Token] = []
         self.blocks: list[Block] = []
         self.seconds = Seconds()
+        self.dtypes = Dtypes("unknown")  # set by the batch, which has the models
         self.ledger = request.budget
         self.length = request.draft_length.start()
         self.finish_reason: FinishReason | None = None
@@ -86,6 +87,11 @@ class Row:
         if not isinstance(rule, BetweenMarkers):
             return False
         return rule.is_inside(self.ids, begun=begun, inside=inside)
+
+    @property
+    def longest_draft(self) -> int:
+        """The largest number of tokens that can be drafted in any block."""
+        return min(self.length.longest, self.request.max_new_tokens - 1)
 
     def draft_limit(self) -> int:
         """Tokens that may be drafted for the next block; one more is always emitted."""
@@ -177,6 +183,7 @@ class Row:
             rule=self.request.rule,
             blocks=tuple(self.blocks),
             seconds=self.seconds,
+            dtypes=self.dtypes,
         )
 
 

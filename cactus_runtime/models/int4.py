@@ -17,6 +17,9 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from cactus_runtime.models.dtype import dtype_name
+from cactus_runtime.result.trace import Dtypes
+
 GROUP_SIZES = (32, 64, 128, 256)
 ROWS_MULTIPLE = 16
 
@@ -165,6 +168,17 @@ def quantised_copy(model: PreTrainedModel, *, group_size: int = 32) -> PreTraine
     if id(model.get_output_embeddings()) in replaced:
         duplicate.config.tie_word_embeddings = False
     return duplicate
+
+
+def weight_types(target: PreTrainedModel, draft: object) -> Dtypes:
+    """Names of the types of two models' weights, for results."""
+    kind = _weight_type(draft) if isinstance(draft, PreTrainedModel) else None
+    return Dtypes(_weight_type(target), kind)
+
+
+def _weight_type(model: PreTrainedModel) -> str:
+    quantised = any(isinstance(module, Int4Linear) for module in model.modules())
+    return "int4" if quantised else dtype_name(model.dtype)
 
 
 def _fits(module: nn.Module, group_size: int) -> TypeGuard[nn.Linear]:

@@ -13,7 +13,7 @@ from cactus_runtime.models.kv_cache import Context
 from cactus_runtime.models.positions import follow_length
 from cactus_runtime.models.supported import check_ragged
 
-_SHORT = 32  # tokens; longer passes read prompts and rarely repeat
+SHORT = 32  # tokens; longer passes read prompts and rarely repeat
 
 
 class StaticContext(Context):
@@ -29,13 +29,13 @@ class StaticContext(Context):
     """
 
     def __init__(self, model: PreTrainedModel, *, rows: int, slots: int) -> None:
-        super().__init__(model, rows=rows, slots=slots + _SHORT)
+        super().__init__(model, rows=rows, slots=slots + SHORT)
         self.recorder = Recorder(model.device)
         self._replays: dict[int, _Replay] = {}
 
     def _forward(self, tokens: torch.Tensor, first: int, keep: int) -> torch.Tensor:
         rows, count = tokens.shape
-        if first or count > _SHORT:
+        if first or count > SHORT:
             return super()._forward(tokens, first, keep)
         if count not in self._replays:
             self._replays[count] = _Replay(self, count)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib import import_module
 
+import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from cactus_runtime.models.dtype import chosen_dtype
 
 PAIRS = {
     "tiny": "a 2.0 M parameter target and a draft a tenth of its size, trained on WordNet glosses",
@@ -34,7 +37,7 @@ class Pair:
     tokenizer: PreTrainedTokenizerBase
 
 
-def load_pair(name: str, *, device: str = "cpu") -> Pair:
+def load_pair(name: str, *, device: str = "cpu", dtype: str | torch.dtype = "auto") -> Pair:
     """Load a bundled pair.
 
     Parameters
@@ -43,6 +46,10 @@ def load_pair(name: str, *, device: str = "cpu") -> Pair:
         "tiny" or "smollm2".
     device : str
         A torch device. The 4-bit draft of "smollm2" runs on the CPU only.
+    dtype : str or torch.dtype
+        Type of the weights; "auto" is bfloat16 where the processor has it natively, else float32.
+        Distributions are those of the models in that type. The 4-bit draft of "smollm2" stays the
+        same.
 
     Returns
     -------
@@ -51,7 +58,7 @@ def load_pair(name: str, *, device: str = "cpu") -> Pair:
     Raises
     ------
     ValueError
-        If there is no such pair.
+        If there is no such pair or type.
 
     Examples
     --------
@@ -61,4 +68,5 @@ def load_pair(name: str, *, device: str = "cpu") -> Pair:
     """
     if name not in PAIRS:
         raise ValueError(f"name must be one of {', '.join(map(repr, PAIRS))}, got {name!r}")
-    return Pair(*import_module(f"{__name__}.{name}").load(device=device))
+    chosen = chosen_dtype(dtype, device=device)
+    return Pair(*import_module(f"{__name__}.{name}").load(device=device, dtype=chosen))

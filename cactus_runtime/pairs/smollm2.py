@@ -45,9 +45,9 @@ class SmolLM2Missing(ModuleNotFoundError):
 
 
 def load(
-    *, device: str | torch.device = "cpu"
+    *, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32
 ) -> tuple[PreTrainedModel, PreTrainedModel, PreTrainedTokenizerBase]:
-    """The target in float32, its int4 copy as the draft, and their tokenizer.
+    """The target, an int4 copy of its float32 weights as the draft, and their tokenizer.
 
     The first call converts the model, in about 20 seconds; see `model_folder`.
 
@@ -55,6 +55,8 @@ def load(
     ----------
     device : str or torch.device
         Only "cpu", because the draft's kernel exists for CPUs only.
+    dtype : torch.dtype
+        Of the target.
 
     Returns
     -------
@@ -83,12 +85,14 @@ def load(
         )
     folder = model_folder()
     with no_progress_bars():
-        target = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=torch.float32, local_files_only=True
+        exact, target = (
+            AutoModelForCausalLM.from_pretrained(folder, dtype=kind, local_files_only=True)
+            .eval()
+            .requires_grad_(False)
+            for kind in (torch.float32, dtype)
         )
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    target.eval().requires_grad_(False)
-    return target, quantised_copy(target), tokenizer
+    return target, quantised_copy(exact), tokenizer
 
 
 def model_folder() -> Path:

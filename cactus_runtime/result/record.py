@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cactus_runtime.result.trace import Block, FinishReason, Origin, Seconds, Token, Verdict
+from cactus_runtime.result.trace import Block, Dtypes, FinishReason, Origin, Seconds, Token, Verdict
 from cactus_theory.rules import BetweenMarkers, Rule
 
 ENOUGH = 20  # verified positions, or blocks that drafted, before a warning
@@ -33,6 +33,7 @@ class DecodeRecord:
     rule: Rule | BetweenMarkers
     blocks: tuple[Block, ...] = field(repr=False)
     seconds: Seconds = field(repr=False)
+    dtypes: Dtypes = field(repr=False)
 
     @property
     def tokens(self) -> tuple[int, ...]:

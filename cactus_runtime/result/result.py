@@ -27,6 +27,8 @@ class DecodeResult(DecodeRecord):
         With markers as token ids.
     blocks : tuple of Block
     seconds : Seconds
+    dtypes : Dtypes
+        Types of the models' weights.
 
     Examples
     --------
@@ -39,8 +41,11 @@ class DecodeResult(DecodeRecord):
     def __str__(self) -> str:
         lines = [
             f"{self.rule}: {len(self.trace)} tokens ({self.finish_reason}), seed {self.seed}",
-            f"  {self.tokens_per_second:.1f} tokens/s, {self.block_efficiency:.2f} per target pass",
+            f"  {self.tokens_per_second:.1f} tokens/s, {self.block_efficiency:.2f} per target pass "
+            f"({self.dtypes})",
         ]
+        if self.seconds.compilation:
+            lines.append(f"  compiled before decoding, in {self.seconds.compilation:.1f} s")
         if self.verdicts:
             lines += (
                 [

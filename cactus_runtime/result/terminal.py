@@ -29,7 +29,7 @@ def legend() -> Text:
 def comparison(results: Mapping[str, DecodeRecord]) -> Table:
     """One column per named result, one row per figure."""
     table = Table(title="the same prompt and seed under three rules", title_justify="left")
-    table.add_column("")
+    table.add_column("", no_wrap=True)
     for name in results:
         table.add_column(name, justify="right")
     columns = [figures(result) for result in results.values()]

@@ -114,6 +114,31 @@ class Block:
     emitted: int
 
 
+@dataclass(frozen=True)
+class Dtypes:
+    """Types of the weights that were multiplied, by name.
+
+    Attributes
+    ----------
+    target : str
+        Such as "bfloat16"; every distribution and charge is that of the target in this type.
+    draft : str or None
+        "int4" for a copy of that kind; None where no model drafts.
+
+    Examples
+    --------
+    >>> str(Dtypes("bfloat16", "int4"))
+    'bfloat16 target, int4 draft'
+    """
+
+    target: str
+    draft: str | None = None
+
+    def __str__(self) -> str:
+        drafts = "" if self.draft is None else f", {self.draft} draft"
+        return f"{self.target} target{drafts}"
+
+
 @dataclass
 class Seconds:
     """Wall-clock seconds, as seen by the host;
@@ -122,7 +147,7 @@ class Seconds:
     launch on a GPU: the host cannot separate their draft, target and verification. For other blocks
     on a GPU, work is only queued until its result is needed, so most of the wait counts as
     `verification`. For a row of a batch, all times are those during which the row was decoded,
-    shared with other rows.
+    shared with other rows. `compilation` was spent before decoding, and is no part of `total`.
     """
 
     draft: float = 0.0
@@ -130,6 +155,7 @@ class Seconds:
     verification: float = 0.0
     total: float = 0.0
     fused: float = 0.0
+    compilation: float = 0.0
 
     @property
     def overhead(self) -> float:

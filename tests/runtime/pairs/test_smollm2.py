@@ -61,6 +61,13 @@ def test_target_and_draft_are_ready_for_inference(pair):
         assert not any(parameter.requires_grad for parameter in model.parameters())
 
 
+def test_a_bfloat16_target_has_the_same_draft_and_exact_frequencies(cache, pair):
+    target, draft, _ = smollm2.load(dtype=torch.bfloat16)
+    assert torch.equal(target.lm_head.weight, pair[0].lm_head.weight.bfloat16())
+    assert torch.equal(target.model.rotary_emb.inv_freq, pair[0].model.rotary_emb.inv_freq)
+    assert torch.equal(draft.lm_head.packed, pair[1].lm_head.packed)
+
+
 def test_a_second_load_is_silent_and_needs_no_gguf(pair, monkeypatch, capfd):
     def unreachable(*arguments):
         raise AssertionError("the GGUF was looked for")

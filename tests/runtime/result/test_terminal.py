@@ -12,7 +12,7 @@ from rich.console import Console
 from cactus_runtime import Block, DecodeResult, Token, Verdict
 from cactus_runtime.result.record import ENOUGH
 from cactus_runtime.result.terminal import STYLES, colour, comparison, figures, showable
-from cactus_runtime.result.trace import Seconds
+from cactus_runtime.result.trace import Dtypes, Seconds
 from cactus_theory import Cactus
 
 VERDICT = Verdict(5, 0.3, 0.1, 0.2, 0.7, 0.05, 0.02)
@@ -33,6 +33,7 @@ def make(trace, *, blocks, seconds=CHEAP):
         rule=Cactus(0.1),
         blocks=tuple(blocks),
         seconds=seconds,
+        dtypes=Dtypes("float32", "float32"),
     )
 
 

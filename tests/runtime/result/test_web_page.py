@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from cactus_runtime import Block, DecodeResult, Token, Verdict, html_page
 from cactus_runtime.result import svg_curve as curve
 from cactus_runtime.result.terminal import figures
-from cactus_runtime.result.trace import Seconds
+from cactus_runtime.result.trace import Dtypes, Seconds
 from cactus_runtime.result.web_page import LOOKS, details, fragment
 from cactus_theory import Cactus
 
@@ -126,6 +126,7 @@ def make(trace, **changes):
             Block(token.verdict is not None, token.origin == "accepted", 1) for token in trace
         ),
         seconds=Seconds(draft=0.1, target=1.0, verification=0.1, total=1.3),
+        dtypes=Dtypes("float32", "float32"),
     )
     return replace(result, **changes)
 

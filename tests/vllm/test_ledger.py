@@ -121,7 +121,7 @@ def judged():
 def test_requests_are_charged_what_the_theory_says_of_the_tokens_judged(runner, rule):
     booster = Booster(Settings(rule, ledger=True), RequestSettings({"delta": 0}))
     sampler = runner(booster)
-    sampler.step()
+    sampler.step(temperature=(0.5, 1.0, 2.0))
     sampler.step()
     found = booster.statistics()["ledger"]
     cost = costs(rule)
@@ -177,6 +177,14 @@ def test_a_request_is_lossless_once_its_budget_is_spent(runner, rule, budget):
         for name, own in found.items():
             assert own["kl"] <= budget
             assert own["kl"] == pytest.approx(expected[name].kl, abs=1e-5)  # float32 logits
+
+
+def test_beyond_its_budget_a_request_is_expected_to_accept_as_without_a_rule(runner):
+    booster = Booster(Settings(Cactus(0.3), max_kl=0.0), RequestSettings({"delta": 0}))
+    runner(booster).step()
+    found = booster.statistics()["ledger"]["expected_accepted_tokens"]
+    plain = np.minimum(DRAFT, TARGET).sum(-1)[np.concatenate(judged())].sum()
+    assert found == pytest.approx(plain, abs=1e-6)  # float32 logits
 
 
 def test_the_latest_requests_are_remembered_and_fewer_are_shown(monkeypatch):

@@ -136,8 +136,8 @@ class Booster:
         if self._requests is None or self._given is None:
             return [], {}
         arrived = self._requests.batch(self._slots)
-        found = {i: self._given.of(extra_args) for i, (_, extra_args) in enumerate(arrived)}
-        own = {i: settings for i, settings in found.items() if settings is not None}
+        found = [self._given.of(extra_args, self.settings) for _, extra_args in arrived]
+        own = {i: settings for i, settings in enumerate(found) if settings is not None}
         return [name for name, _ in arrived], own
 
     def _count(self, drafts: DraftedRows, where: torch.Tensor, accepted: torch.Tensor) -> None:

@@ -309,6 +309,7 @@ def test_an_engine_in_which_the_shift_is_not_the_rule_is_refused(changed, messag
 
 def extension(sampler):
     worker = CactusExtension()
+    worker.vllm_config = config()
     worker.model_runner = SimpleNamespace(rejection_sampler=sampler)
     return worker
 
@@ -322,7 +323,7 @@ def test_settings_of_a_running_engine_are_changed_and_counts_begin_anew():
     assert (now["rule"], now["delta"], now["accepted_tokens"]) == ("CactusSafe", 0.5, 0)
     with pytest.raises(ValueError, match="takes delta, got dleta=1"):
         worker.cactus_configure({"dleta": 1})
-    booster.method = "block"
+    worker.vllm_config = config(method="block")
     with pytest.raises(ValueError, match="'block' needs delta=0 or rule='clamp'"):
         worker.cactus_configure({"delta": 1})
     assert booster.settings.rule == CactusSafe(0.5)

@@ -13,7 +13,14 @@ import pytest
 import torch
 
 from cactus_runtime.integrations.vllm.cpu_build import expand, repair_expansion
-from cactus_theory import Cactus, CactusExact, CactusSafe, SpeculativeSampling
+from cactus_theory import (
+    Cactus,
+    CactusExact,
+    CactusSafe,
+    Clamp,
+    SpeculativeSampling,
+    output_distribution,
+)
 from cactus_theory.rules.registry import RULES
 from cactus_theory.testing import check_counts, samples_needed
 
@@ -133,6 +140,7 @@ def engine(models, tmp_path_factory, rejection_sampler):
             enforce_eager=True,
             enable_prefix_caching=False,
             disable_log_stats=False,
+            logprobs_mode="processed_logprobs",
             kv_cache_memory_bytes=2**26,
             speculative_config={
                 "method": "draft_model",
@@ -145,11 +153,10 @@ def engine(models, tmp_path_factory, rejection_sampler):
         )
 
 
-def configure(engine, rule):
+def configure(engine, rule, **settings):
     name = next(name for name, entry in RULES.items() if type(rule) is entry.kind)
-    (ended,) = engine.collective_rpc(
-        "cactus_configure", args=({"delta": rule.delta, "rule": name},)
-    )
+    settings |= {"rule": name, "delta": rule.epsilon if isinstance(rule, Clamp) else rule.delta}
+    (ended,) = engine.collective_rpc("cactus_configure", args=(settings,))
     return ended
 
 
@@ -191,6 +198,57 @@ def test_the_engine_emits_the_law_of_the_rule(engine, models, rule):
     check_counts(np.bincount(seconds[:count], minlength=target.size), judged, **laws)
 
 
+MIXED = {
+    CactusSafe(0.5): None,
+    Cactus(1.0): {"cactus_rule": "cactus", "cactus_delta": 1},
+    Clamp(0.1): {"cactus_rule": "clamp", "cactus_delta": 0.1},
+    SpeculativeSampling(): {"cactus_rule": "speculative"},
+}
+
+
+def requested(engine, own, **given):
+    """Token ids of one request for each of `own`, served as one batch."""
+    from vllm import SamplingParams
+
+    common = {"detokenize": False, "ignore_eos": True, "temperature": TEMPERATURE, **given}
+    outputs = engine.generate(
+        [{"prompt_token_ids": PROMPT}] * len(own),
+        [SamplingParams(extra_args=extra_args, **common) for extra_args in own],
+        use_tqdm=False,
+    )
+    return [output.outputs[0].token_ids for output in outputs]
+
+
+def test_each_request_of_a_mixed_batch_follows_its_own_rule(engine, models):
+    configure(engine, CactusSafe(0.5))
+    first = int(law(models[0], PROMPT).argmax())
+    target, draft = (law(model, [*PROMPT, first]) for model in models)
+    laws = {"draft": draft, "target": target, "smallest": 0.2}
+    count = max(samples_needed(rule, **laws) for rule in MIXED)
+    torch.manual_seed(0)
+    seconds = {rule: [] for rule in MIXED}
+    while min(map(len, seconds.values())) < count:
+        texts = requested(engine, list(MIXED.values()) * 500, max_tokens=2)
+        for (token, second), rule in zip(texts, list(MIXED) * 500, strict=True):
+            if token == first:
+                seconds[rule].append(second)
+    for rule, found in seconds.items():
+        check_counts(np.bincount(found[:count], minlength=target.size), rule, **laws)
+
+
+def test_wrong_settings_of_a_request_are_refused_and_the_engine_goes_on(engine):
+    from vllm.exceptions import VLLMValidationError
+
+    for own, message in (
+        ({"cactus_delta": -1}, "cactus_delta: delta must be .*got -1"),
+        ({"cactus_epsilon": 1}, "cactus_epsilon: rule cactus takes delta, got epsilon=1"),
+        ({"cactus_rule": "typical"}, "cactus_rule: rule must be one of"),
+    ):
+        with pytest.raises(VLLMValidationError, match=message):
+            requested(engine, [own], max_tokens=2)
+    assert len(requested(engine, [{"cactus_delta": 1}], max_tokens=5)[0]) == 5
+
+
 def counted(engine):
     """Drafted and accepted tokens by vLLM's own metrics."""
     values = {metric.name: getattr(metric, "value", None) for metric in engine.get_metrics()}
@@ -230,10 +288,40 @@ def test_log_probabilities_are_those_of_the_target(engine, models):
     for text in texts:
         ids = list(PROMPT)
         for token, reported in zip(text.token_ids, text.logprobs, strict=True):
-            expected = np.log(law(models[0], ids, temperature=1))
+            expected = np.log(law(models[0], ids))
             found = [reported[x].logprob for x in range(expected.size)]
             assert found == pytest.approx(expected, abs=1e-5)  # two float32 models
             ids.append(token)
+
+
+@pytest.mark.parametrize("rule", [Cactus(0.5), Clamp(0.2)], ids=repr)
+def test_emitted_log_probabilities_are_those_that_tokens_were_drawn_from(engine, models, rule):
+    configure(engine, rule, logprobs="emitted")
+    with mock.patch.object(torch._dynamo.config, "disable", True):  # else half a minute
+        texts = generated(engine, 40, max_tokens=2, temperature=TEMPERATURE, logprobs=8)
+    for text in texts:
+        plain, judged = ([at[x].logprob for x in range(8)] for at in text.logprobs)
+        ids = [*PROMPT, text.token_ids[0]]
+        out = output_distribution(rule, draft=law(models[1], ids), target=law(models[0], ids))
+        assert plain == pytest.approx(np.log(law(models[0], PROMPT)), abs=1e-5)
+        assert judged == pytest.approx(np.log(out), abs=1e-4)  # two float32 models
+
+
+def test_a_budget_of_a_request_is_kept_and_expected_acceptance_is_met(engine):
+    configure(engine, Cactus(1.0), ledger=True)
+    own = [{"cactus_max_kl": 0.2}, None] * 250
+    requested(engine, own, max_tokens=9)
+    (found,) = engine.collective_rpc("cactus_statistics")
+    ledger = found["ledger"]
+    latest = list(ledger["requests"].values())[-500:]
+    spent = sorted(each["kl"] for each in latest)
+    assert sum(kl <= 0.2 for kl in spent) >= 250
+    assert spent[-1] > 0.4  # of requests without a budget
+    assert ledger["judged_tokens"] == found["accepted_tokens"] + found["rejected_tokens"]
+    # the standard deviation of a token is at most 1/2; six of them
+    off = ledger["accepted_tokens"] - ledger["expected_accepted_tokens"]
+    assert abs(off) < 3 * ledger["judged_tokens"] ** 0.5
+    assert ledger["kl"] == pytest.approx(sum(spent), rel=1e-9)
 
 
 def test_a_running_engine_refuses_wrong_settings_and_goes_on(engine):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from unittest import mock
 
@@ -65,8 +66,18 @@ def test_settings_that_passed_no_check_are_lossless_and_logged_once():
     given = RequestSettings({"delta": 0.1})
     with mock.patch("cactus_runtime.integrations.vllm.requests.logger") as logger:
         for _ in range(2):
-            assert given.of({"cactus_delta": -1}) == Settings()
+            assert given.of({"cactus_delta": -1}, Settings(Cactus(0.2))) == Settings()
     assert logger.error.call_count == 1
+
+
+def test_a_budget_alone_is_added_to_the_current_settings_and_a_rule_is_not():
+    given = RequestSettings({"delta": 0.1})
+    for current in (Settings(Cactus(0.2), ledger=True), Settings(Clamp(0.3), max_kl=1)):
+        assert given.of({"cactus_max_kl": 2}, current) == replace(current, max_kl=2)
+        assert given.of({"cactus_max_kl": 2, "cactus_delta": 0.4}, current) == Settings(
+            Cactus(0.4), max_kl=2
+        )
+        assert given.of({"session_id": "a"}, current) is None
 
 
 class Processor:

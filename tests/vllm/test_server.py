@@ -10,6 +10,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import numpy as np
@@ -17,7 +18,7 @@ import pytest
 import torch
 
 import cactus_runtime
-from cactus_theory import Cactus
+from cactus_theory import Cactus, Clamp, SpeculativeSampling
 from cactus_theory.testing import check_counts, samples_needed
 
 pytestmark = pytest.mark.vllm
@@ -59,6 +60,7 @@ def server(interpreted, tmp_path_factory):
     command += ["--additional-config", '{"cactus": {"delta": 0.0}}']
     command += ["--worker-extension-cls", "cactus_runtime.integrations.vllm.CactusExtension"]
     settings = {**os.environ, "VLLM_SERVER_DEV_MODE": "1", "VLLM_LOGGING_LEVEL": "INFO"}
+    settings["VLLM_LOG_STATS_INTERVAL"] = "1"
     settings.pop("VLLM_ENABLE_V1_MULTIPROCESSING")  # a server has its engine in another process
     log = tmp_path_factory.mktemp("server") / "log"
     with log.open("w") as output:
@@ -146,6 +148,54 @@ def test_clients_at_once_are_served_the_law_of_the_rule(server, models, delta):
     check_counts(np.bincount(seconds[:count], minlength=target.size), rule, **laws)
 
 
+def test_clients_at_once_are_served_by_their_own_rules(server, models):
+    prompt = [68, 433, 26]  # "dog:"
+    call(server, "cactus_configure", {"delta": 0.1})
+    first = int(law(models[0], prompt).argmax())
+    target, draft = (law(model, [*prompt, first]) for model in models)
+    laws = {"draft": draft, "target": target, "smallest": 0.2}
+    asked = {
+        Cactus(0.1): {},
+        Cactus(1.0): {"cactus_rule": "cactus", "cactus_delta": 1},
+        Clamp(0.2): {"cactus_rule": "clamp", "cactus_delta": "0.2"},
+        SpeculativeSampling(): {"cactus_rule": "speculative"},
+    }
+    count = max(samples_needed(rule, **laws) for rule in asked)
+    body = {"prompt": prompt, "n": 100, "max_tokens": 2, "temperature": TEMPERATURE}
+
+    def client(rule):
+        own = {"vllm_xargs": asked[rule]} if asked[rule] else {}
+        texts = completions(server, count=1, **body, **own)
+        pairs = (text["token_ids"] for text in texts)
+        return rule, [second for token, second in pairs if token == first]
+
+    seconds = {rule: [] for rule in asked}
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        while min(map(len, seconds.values())) < count:
+            for rule, found in pool.map(client, list(asked) * 4):
+                seconds[rule] += found
+    for rule, found in seconds.items():
+        check_counts(np.bincount(found[:count], minlength=target.size), rule, **laws)
+
+
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [
+        ({"cactus_delta": -1}, "cactus_delta: delta must be"),
+        ({"cactus_delta": "much"}, "cactus_delta: delta must be a number >= 0, got 'much'"),
+        ({"cactus_delta": [1, 2]}, "cactus_delta"),
+        ({"cactus_rule": "top-k"}, "cactus_rule: rule must be one of"),
+        ({"cactus_dleta": 1}, "cactus_dleta: rule cactus takes delta, got dleta=1"),
+    ],
+)
+def test_wrong_settings_are_answered_by_400_and_the_server_goes_on(server, own, message):
+    with pytest.raises(HTTPError) as caught:
+        completions(server, count=1, prompt="river:", max_tokens=2, vllm_xargs=own)
+    assert caught.value.code == 400
+    assert message in json.load(caught.value)["error"]["message"]
+    assert completions(server, count=1, prompt="river:", max_tokens=2)
+
+
 def test_more_is_accepted_with_more_budget_and_texts_are_read_in_words(server):
     rates = []
     call(server, "cactus_configure", {"delta": 0.0})
@@ -156,6 +206,38 @@ def test_more_is_accepted_with_more_budget_and_texts_are_read_in_words(server):
         rates.append(ended["acceptance_rate"])
     # .69, .92 and .98 on the average; some 1000 drafts each, so within .05
     assert rates[0] + 0.1 < rates[1] < rates[2]
+
+
+def counter(server, name):
+    with urlopen(f"{server}/metrics", timeout=60) as answer:
+        lines = answer.read().decode().splitlines()
+    name = f'vllm:cactus_{name}_total{{model_name="tiny"}}'
+    return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
+
+
+def test_the_ledger_is_published_beside_the_metrics_of_vllm(server):
+    call(server, "cactus_configure", {"delta": 0.3, "ledger": True})
+    time.sleep(3)  # statistics of other tests are published
+    names = ("accepted_tokens", "charged_tokens", "expected_accepted_tokens", "kl_nats")
+    before = [counter(server, name) for name in names]
+    completions(
+        server,
+        count=2 * CLIENTS,
+        prompt="river:",
+        max_tokens=16,
+        vllm_xargs={"cactus_max_kl": "0.5"},
+    )
+    found = call(server, "cactus_statistics")
+    ledger = found["ledger"]
+    expected = [found["accepted_tokens"], *(ledger[n] for n in ("judged_tokens", names[2], "kl"))]
+    for _ in range(100):
+        gained = [counter(server, name) - was for name, was in zip(names, before, strict=True)]
+        if gained[1] == expected[1]:
+            break
+        time.sleep(0.5)
+    assert gained == pytest.approx(expected)
+    assert 0 < gained[3] <= 0.5 * 2 * CLIENTS
+    assert all(each["kl"] <= 0.5 for each in ledger["requests"].values())
 
 
 def test_greedy_clients_get_the_argmax_whatever_the_budget(server, models):

@@ -14,7 +14,7 @@ import torch
 
 from cactus_runtime.integrations.vllm import register
 from cactus_runtime.integrations.vllm.runners import V1, V2
-from cactus_theory import Cactus
+from cactus_theory import Cactus, Clamp, output_distribution
 
 pytestmark = [
     pytest.mark.vllm,
@@ -91,7 +91,9 @@ def wrapper(rejection_sampler):
     return WorkerWrapperBase()
 
 
-def started(wrapper, sampler, *, cactus=None, method="probabilistic", stages=1):
+def started(
+    wrapper, sampler, *, cactus=None, method="probabilistic", stages=1, mode="raw_logprobs"
+):
     wrapper.worker = Worker(sampler)
     wrapper.vllm_config = SimpleNamespace(
         additional_config={} if cactus is None else {"cactus": cactus},
@@ -99,6 +101,7 @@ def started(wrapper, sampler, *, cactus=None, method="probabilistic", stages=1):
             rejection_sample_method="standard", draft_sample_method=method
         ),
         parallel_config=SimpleNamespace(pipeline_parallel_size=stages),
+        model_config=SimpleNamespace(logprobs_mode=mode),
     )
     assert wrapper.load_model(load_dummy_weights=True) == {"load_dummy_weights": True}
     assert wrapper.compile_or_warm_up_model() == 7
@@ -168,18 +171,10 @@ def test_another_call_of_the_sampler_is_refused(wrapper, sampler):
         started(wrapper, sampler, cactus={"delta": 0.5})
 
 
-@pytest.mark.parametrize("mode", ["raw_logprobs", "processed_logprobs"])
-def test_log_probabilities_of_the_first_runner_are_those_of_the_target(
-    rejection_sampler, wrapper, sampling_metadata, mode
-):
+def log_probabilities_of_the_first_runner(sampler, logits, batch, draft):
+    """Tokens of two requests with two and one drafts, and log-probabilities of each place."""
     from vllm.v1.spec_decode.metadata import SpecDecodeMetadata
 
-    sampler = sampler_of_the_first_runner(rejection_sampler, mode)
-    started(wrapper, sampler, cactus={"delta": 1e60})  # accepts drafts, improbable as they are
-    logits = torch.randn(5, SIZE, generator=torch.Generator().manual_seed(1))
-    logits[[0, 1, 3], [1, 2, 3]] = -20.0
-    batch = sampling_metadata(torch.tensor([0.5, 2.0]))
-    batch.max_num_logprobs = SIZE
     drafts = SpecDecodeMetadata(
         draft_token_ids=torch.tensor([1, 2, 3], dtype=torch.int32),
         num_draft_tokens=[2, 1],
@@ -190,34 +185,68 @@ def test_log_probabilities_of_the_first_runner_are_those_of_the_target(
         logits_indices=torch.arange(5),
     )
     with mock.patch.object(torch._dynamo.config, "disable", True):  # else half a minute
-        output = sampler(drafts, torch.full((3, SIZE), 1 / SIZE), logits, batch)
-    assert output.sampled_token_ids[0, :2].tolist() == [1, 2]
-    assert output.sampled_token_ids[1, 0] == 3
-    if mode == "processed_logprobs":
-        logits = logits / torch.tensor([0.5, 0.5, 0.5, 2, 2])[:, None]
+        output = sampler(drafts, draft, logits, batch)
     rows = [0, 1, 2, 3, 4]  # the last request's second place is padding
     found = output.logprobs_tensors
-    expected = logits.log_softmax(-1).gather(1, found.logprob_token_ids[rows].long())
-    assert torch.allclose(found.logprobs[rows], expected, atol=1e-6)  # float32
+    return output.sampled_token_ids, found.logprob_token_ids[rows].long(), found.logprobs[rows]
 
 
-def test_the_second_runner_returns_the_logits_it_judged_by_as_they_were(
-    wrapper, rejection_sampler, interpreted
+@pytest.mark.parametrize("mode", ["raw_logprobs", "processed_logprobs"])
+def test_log_probabilities_of_the_first_runner_are_those_of_the_target(
+    rejection_sampler, wrapper, sampling_metadata, mode
 ):
+    sampler = sampler_of_the_first_runner(rejection_sampler, mode)
+    started(wrapper, sampler, cactus={"delta": 1e60})  # accepts drafts, improbable as they are
+    logits = torch.randn(5, SIZE, generator=torch.Generator().manual_seed(1))
+    logits[[0, 1, 3], [1, 2, 3]] = -20.0
+    batch = sampling_metadata(torch.tensor([0.5, 2.0]))
+    batch.max_num_logprobs = SIZE
+    tokens, ids, found = log_probabilities_of_the_first_runner(
+        sampler, logits, batch, torch.full((3, SIZE), 1 / SIZE)
+    )
+    assert tokens[0, :2].tolist() == [1, 2]
+    assert tokens[1, 0] == 3
+    if mode == "processed_logprobs":
+        logits = logits / torch.tensor([0.5, 0.5, 0.5, 2, 2])[:, None]
+    assert torch.allclose(found, logits.log_softmax(-1).gather(1, ids), atol=1e-6)  # float32
+
+
+@pytest.mark.parametrize("rule", [Cactus(0.5), Clamp(0.05)], ids=repr)
+def test_emitted_log_probabilities_of_the_first_runner_are_those_of_what_is_emitted(
+    rejection_sampler, wrapper, sampling_metadata, rule
+):
+    mode = "processed_logprobs"
+    sampler = sampler_of_the_first_runner(rejection_sampler, mode)
+    name = "cactus:delta=0.5" if isinstance(rule, Cactus) else "clamp:epsilon=0.05"
+    started(wrapper, sampler, cactus={"rule": name, "logprobs": "emitted"}, mode=mode)
+    logits = torch.randn(5, SIZE, generator=torch.Generator().manual_seed(1))
+    draft = torch.randn(3, SIZE, generator=torch.Generator().manual_seed(2)).softmax(-1)
+    batch = sampling_metadata(torch.tensor([0.5, 2.0]))
+    batch.max_num_logprobs = SIZE
+    _, ids, found = log_probabilities_of_the_first_runner(sampler, logits, batch, draft)
+    expected = (logits.double() / torch.tensor([0.5, 0.5, 0.5, 2, 2])[:, None]).softmax(-1)
+    draft = draft.double() / draft.double().sum(-1, keepdim=True)
+    for row, own in zip((0, 1, 3), draft, strict=True):
+        out = output_distribution(rule, draft=own.numpy(), target=expected[row].numpy())
+        expected[row] = torch.from_numpy(out)
+    assert torch.allclose(found.double(), expected.log().gather(1, ids), atol=1e-5)  # float32
+
+
+@pytest.fixture
+def interpreted_second_runner(rejection_sampler, interpreted):
     if not interpreted:
         pytest.skip("the second runner's kernels are Triton's: needs TRITON_INTERPRET=1")
     import triton.language as tl
 
     utils = import_module(V2.module + "_utils")
     utils.tldevice = SimpleNamespace(log1p=lambda x: tl.log(1 + x))
-    sampler = sampler_of_the_second_runner(import_module(V2.module))
-    started(wrapper, sampler, cactus={"delta": 1e6})
-    logits = torch.randn(6, SIZE, generator=torch.Generator().manual_seed(0))
-    before, greedy = logits.clone(), logits[3:].argmax(-1).tolist()
-    drafts = [0, int(logits[0].argmin()), int(logits[1].argmin()), 0, greedy[0], greedy[1]]
-    processed, sampled, counts = sampler._verify(
+    return sampler_of_the_second_runner(import_module(V2.module))
+
+
+def verified_by_the_second_runner(sampler, logits, draft_logits, drafts):
+    return sampler._verify(
         logits,
-        torch.zeros(2, STEPS, SIZE),
+        draft_logits,
         torch.tensor(drafts),
         torch.arange(6),
         torch.tensor([0, 3, 6], dtype=torch.int32),
@@ -228,11 +257,49 @@ def test_the_second_runner_returns_the_logits_it_judged_by_as_they_were(
         np.full(2, 9),
         torch.tensor(drafts),
     )
+
+
+def test_the_second_runner_returns_the_logits_it_judged_by_as_they_were(
+    wrapper, interpreted_second_runner
+):
+    sampler = interpreted_second_runner
+    started(wrapper, sampler, cactus={"delta": 1e6})
+    logits = torch.randn(6, SIZE, generator=torch.Generator().manual_seed(0))
+    before, greedy = logits.clone(), logits[3:].argmax(-1).tolist()
+    drafts = [0, int(logits[0].argmin()), int(logits[1].argmin()), 0, greedy[0], greedy[1]]
+    processed, sampled, counts = verified_by_the_second_runner(
+        sampler, logits, torch.zeros(2, STEPS, SIZE), drafts
+    )
     assert torch.equal(processed, before)
     assert counts.tolist() == [3, 3]
     assert sampled[0, :2].tolist() == drafts[1:3]  # the least likely, accepted by the budget
     assert sampled[1].tolist() == greedy
     assert sampler.cactus.statistics()["accepted_tokens"] == 2  # none of the greedy request
+
+
+def test_requests_of_the_second_runner_are_known_by_their_slots(wrapper, interpreted_second_runner):
+    sampler = interpreted_second_runner
+    settings = {"delta": 0.1, "ledger": True, "logprobs": "emitted"}
+    started(wrapper, sampler, cactus=settings, mode="processed_logprobs")
+    runner = wrapper.worker.model_runner
+    runner.req_states.index_to_req_id |= {0: "a", 1: "b"}
+    asked = {"cactus_rule": "clamp", "cactus_delta": 0.05}
+    runner.sampler.add_request(0, SimpleNamespace(extra_args=asked))
+    runner.sampler.add_request(1, SimpleNamespace(extra_args=None))
+    logits = torch.randn(6, SIZE, generator=torch.Generator().manual_seed(0))
+    target = logits.double().softmax(-1)
+    draft_logits = torch.randn(2, STEPS, SIZE, generator=torch.Generator().manual_seed(1))
+    processed, _, counts = verified_by_the_second_runner(
+        sampler, logits, draft_logits, [0, 1, 2, 0, 1, 2]
+    )
+    draft = draft_logits[0].double().softmax(-1).numpy()
+    out = output_distribution(Clamp(0.05), draft=draft, target=target[:2].numpy())
+    found = processed.double().softmax(-1).numpy()
+    assert np.allclose(found[:2], out, atol=1e-6)  # float32
+    assert np.allclose(found[2:], target[2:], atol=1e-6)
+    requests = sampler.cactus.statistics()["ledger"]["requests"]
+    assert requests["a"]["judged_tokens"] == min(int(counts[0]), STEPS)
+    assert requests["b"]["judged_tokens"] == 0  # greedy
 
 
 def test_an_unknown_worker_is_refused_with_a_way_out():

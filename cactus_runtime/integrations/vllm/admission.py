@@ -9,7 +9,7 @@ from typing import Any
 from cactus_runtime.integrations.vllm.settings import (
     KEY,
     PREFIX,
-    check_method,
+    check_fits,
     configured,
     own_settings,
     request_settings,
@@ -62,7 +62,6 @@ def check_request(own: dict[str, Any], config: Any) -> None:
             f"{names} needs an engine started with additional_config={{'cactus': {{'delta': 0}}}}"
         )
     try:
-        settings = request_settings(own, config.additional_config[KEY])
-        check_method(settings, config.speculative_config.rejection_sample_method)
+        check_fits(request_settings(own, config.additional_config[KEY]), config)
     except (TypeError, ValueError) as error:
         raise type(error)(f"{names}: {error}") from error

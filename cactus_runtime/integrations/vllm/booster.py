@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
+from cactus_runtime.integrations.vllm.change import change_rows_
+from cactus_runtime.integrations.vllm.ledger import Ledger, charge_rows
 from cactus_runtime.integrations.vllm.requests import Requests, RequestSettings
-from cactus_runtime.integrations.vllm.rows import replace_rows_, restore_rows_
 from cactus_runtime.integrations.vllm.runners import DraftedRows, Runner, rebound, runner_of
 from cactus_runtime.integrations.vllm.settings import Settings
-from cactus_runtime.integrations.vllm.shift import restore_logits_, shift_logits_
 
 _NAMES = ("blocks", "drafted_tokens", "accepted_tokens", "rejected_tokens")
 
@@ -35,8 +35,6 @@ class Booster:
     Attributes
     ----------
     settings : Settings
-    method : str
-        The engine's rejection sampling method.
 
     Examples
     --------
@@ -47,15 +45,16 @@ class Booster:
 
     def __init__(self, settings: Settings, given: RequestSettings | None = None) -> None:
         self.settings = settings
-        self.method = "standard"
         self._given = given
         self._requests: Requests | None = None
         self._slots: Sequence[int] | None = None
+        self._ledger = Ledger()
         self.forget()
 
     def forget(self) -> None:
-        """Reset the counts."""
+        """Reset the counts; sums of single requests go on."""
         self._counts = torch.zeros(len(_NAMES), dtype=torch.int64)
+        self._ledger.forget()
 
     def install(self, sampler: Any, model_runner: Any = None) -> None:
         """Attach to a sampler of vLLM, as its attribute ``cactus``.
@@ -104,7 +103,7 @@ class Booster:
         def boosted(*args: Any, **kwargs: Any) -> Any:
             bound = signature.bind(*args, **kwargs)
             runner.check_unknown(bound)
-            own, arguments = self._own(), bound.arguments
+            arguments, (names, own) = bound.arguments, self._arrived()
             if not all(settings.is_lossless for settings in {self.settings, *own.values()}):
                 # half precision would round what is changed
                 arguments["target_logits"] = arguments["target_logits"].float()
@@ -112,21 +111,34 @@ class Booster:
             if drafts is None:
                 return sample(*args, **kwargs)
             where = drafts.drafted & (drafts.temperature > 0)[drafts.request]
-            undo = _apply(drafts, _by_settings(drafts, where, self.settings, own))
+            if len(names) != len(drafts.temperature):  # a dummy batch
+                names, own = [None] * len(drafts.temperature), {}
+            rows = _by_settings(drafts, where, self.settings, own)
+            charges, charged = None, {each: at for each, at in rows.items() if each.is_charged}
+            if charged:
+                before = self._ledger.before(names, drafts.temperature)
+                charges, within = charge_rows(drafts, charged, before[:, -1])
+                rows |= within
+            undo = change_rows_(drafts, rows, emitted=self.settings.logprobs == "emitted")
             output = sample(*bound.args, **bound.kwargs)
-            undo()  # log-probabilities need the target's
-            self._count(drafts, where, runner.accepted(output))
+            undo()  # log-probabilities are read from them
+            accepted = runner.accepted(output)
+            self._count(drafts, where, accepted)
+            if charges is not None:
+                some = torch.stack(list(charged.values())).any(0)
+                self._ledger.add(names, before, drafts, charges, some, accepted)
             return output
 
         return boosted
 
-    def _own(self) -> dict[int, Settings]:
-        """Settings of the requests that have their own, by their place in the batch."""
+    def _arrived(self) -> tuple[list[str | None], dict[int, Settings]]:
+        """Names of the requests, and by their place in the batch the settings some have."""
         if self._requests is None or self._given is None:
-            return {}
+            return [], {}
         arrived = self._requests.batch(self._slots)
-        found = {i: self._given.of(extra_args) for i, (_, extra_args) in enumerate(arrived)}
-        return {i: settings for i, settings in found.items() if settings is not None}
+        found = [self._given.of(extra_args, self.settings) for _, extra_args in arrived]
+        own = {i: settings for i, settings in enumerate(found) if settings is not None}
+        return [name for name, _ in arrived], own
 
     def _count(self, drafts: DraftedRows, where: torch.Tensor, accepted: torch.Tensor) -> None:
         drafted = torch.zeros_like(drafts.temperature, dtype=torch.int64)
@@ -136,7 +148,7 @@ class Booster:
         sums = torch.stack([blocks.sum(), drafted.sum(), kept.sum(), (kept < drafted).sum()])
         self._counts = self._counts.to(sums.device) + sums
 
-    def statistics(self) -> dict[str, float | None]:
+    def statistics(self) -> dict[str, Any]:
         """The counts since the last `forget`.
 
         Returns
@@ -146,14 +158,16 @@ class Booster:
             ``rejected_tokens``, blocks that ended at a rejection; ``acceptance_rate`` =
             accepted / (accepted + rejected), of the tokens that were judged; ``block_efficiency``
             = 1 + accepted / blocks, tokens emitted per target pass. The rates are None where
-            nothing was counted.
+            nothing was counted. Where requests are charged, ``ledger`` has `Ledger.statistics`.
         """
         counts = dict(zip(_NAMES, self._counts.tolist(), strict=True))
         blocks, _, accepted, rejected = counts.values()
+        ledger = self._ledger.statistics()
         return {
             **counts,
             "acceptance_rate": accepted / (accepted + rejected) if blocks else None,
             "block_efficiency": 1 + accepted / blocks if blocks else None,
+            **({"ledger": ledger} if ledger["judged_tokens"] or ledger["requests"] else {}),
         }
 
 
@@ -169,20 +183,3 @@ def _by_settings(
         mine = torch.tensor([other == each for other in settings], device=where.device)
         found[each] = where & mine[drafts.request]
     return found
-
-
-def _apply(drafts: DraftedRows, rows: dict[Settings, torch.Tensor]) -> Callable[[], None]:
-    """Change the logits of rows as their settings ask, and return what undoes it."""
-    lossy = {each: where for each, where in rows.items() if not each.is_lossless}
-    shifts = {each.rule: where for each, where in lossy.items() if each.shifts}
-    others = {each.rule: where for each, where in lossy.items() if not each.shifts}
-    shifted = shift_logits_(drafts.logits, drafts.tokens, shifts) if shifts else None
-    replaced = replace_rows_(drafts, others) if others else None
-
-    def undo() -> None:
-        if replaced is not None:
-            restore_rows_(drafts, replaced)
-        if shifted is not None:
-            restore_logits_(drafts.logits, drafts.tokens, shifted)
-
-    return undo

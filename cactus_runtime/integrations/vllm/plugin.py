@@ -11,8 +11,9 @@ from typing import Any
 from cactus_runtime.integrations.vllm.admission import check_requests
 from cactus_runtime.integrations.vllm.booster import Booster
 from cactus_runtime.integrations.vllm.cpu_build import repair_expansion
+from cactus_runtime.integrations.vllm.metrics import publish_statistics
 from cactus_runtime.integrations.vllm.requests import RequestSettings
-from cactus_runtime.integrations.vllm.settings import KEY, check_method, configured, settings_of
+from cactus_runtime.integrations.vllm.settings import KEY, check_fits, configured, settings_of
 
 logger = logging.getLogger("vllm.cactus")  # vLLM shows messages of its own loggers
 
@@ -33,6 +34,7 @@ def register() -> None:
         processor = import_module("vllm.v1.engine.input_processor").InputProcessor
         if not hasattr(wrapper, "cactus_registered"):
             check_requests(processor)
+            publish_statistics(import_module("vllm.v1.engine.async_llm").AsyncLLM)
     except (ImportError, AttributeError) as error:
         raise RuntimeError(
             "cactus does not know the workers of this vLLM. Keep the plugin from loading by "
@@ -83,7 +85,6 @@ def _attach(worker: Any, config: Any, booster: Booster) -> None:
     if sampler is None and config.parallel_config.pipeline_parallel_size > 1:
         return  # sampling happens in another stage of the pipeline
     booster.install(sampler, worker.model_runner)
-    booster.method = config.speculative_config.rejection_sample_method
     repair_expansion(sampler)
     logger.info("cactus: %s", booster.settings.rule)
     if config.speculative_config.draft_sample_method != "probabilistic":
@@ -108,6 +109,7 @@ class CactusExtension:
     """
 
     model_runner: Any
+    vllm_config: Any
 
     def cactus_configure(self, settings: Mapping[str, Any]) -> dict[str, Any] | None:
         """Use other settings from the next step on, and reset the counts.
@@ -132,7 +134,7 @@ class CactusExtension:
         wanted = settings_of(settings)
         statistics = self.cactus_statistics()
         if booster := _booster(self):
-            check_method(wanted, booster.method)
+            check_fits(wanted, self.vllm_config)
             booster.settings = wanted
             booster.forget()
         return statistics

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from cactus_runtime.integrations.vllm.settings import Settings, own_settings, request_settings
@@ -62,8 +63,8 @@ class RequestSettings:
 
     Examples
     --------
-    >>> given = RequestSettings({"delta": 0.1})
-    >>> given.of(None), given.of({"cactus_delta": 0.3}).rule
+    >>> given, now = RequestSettings({"delta": 0.1}), Settings()
+    >>> given.of(None, now), given.of({"cactus_delta": 0.3}, now).rule
     (None, Cactus(delta=0.3))
     """
 
@@ -71,8 +72,10 @@ class RequestSettings:
         self._engine = engine
         self._made: dict[tuple[tuple[str, Any], ...], Settings] = {}
 
-    def of(self, extra_args: Mapping[str, Any] | None) -> Settings | None:
+    def of(self, extra_args: Mapping[str, Any] | None, current: Settings) -> Settings | None:
         """A request's settings; None if it has none of its own.
+
+        A budget alone is added to the engine's current settings.
 
         Wrong ones were refused when the request arrived (`admission`). If they come here past that
         check, the request is served losslessly, and an error is logged.
@@ -87,4 +90,5 @@ class RequestSettings:
             except (TypeError, ValueError) as error:
                 logger.error("cactus: a request is served losslessly: %s", error)
                 self._made[key] = Settings()
-        return self._made[key]
+        made = self._made[key]
+        return replace(current, max_kl=made.max_kl) if own.keys() == {"max_kl"} else made

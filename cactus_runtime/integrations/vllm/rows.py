@@ -24,6 +24,7 @@ class Replaced(NamedTuple):
 
     rows: torch.Tensor
     logits: torch.Tensor
+    beyond: torch.Tensor | None
 
 
 def replace_rows_(drafts: DraftedRows, rules: Mapping[Rule, torch.Tensor]) -> Replaced:
@@ -43,17 +44,22 @@ def replace_rows_(drafts: DraftedRows, rules: Mapping[Rule, torch.Tensor]) -> Re
     """
     found = {rule: where.nonzero().squeeze(1) for rule, where in rules.items()}
     rows = torch.cat(list(found.values()))
-    old = Replaced(rows, drafts.logits[rows])
+    beyond = None if drafts.beyond is None else drafts.beyond[rows]
+    old = Replaced(rows, drafts.logits[rows], beyond)
     for rule, mine in found.items():
         for some in portions(mine, drafts.logits.shape[1]):
             out = emitted_rows(rule, *distributions(drafts, some))[1]
             drafts.logits[some] = out.log().to(drafts.logits.dtype)
+            if drafts.beyond is not None:
+                drafts.beyond[some] = -torch.inf  # tokens that the draft does not have
     return old
 
 
 def restore_rows_(drafts: DraftedRows, old: Replaced) -> None:
     """Put back what `replace_rows_` replaced."""
     drafts.logits[old.rows] = old.logits
+    if drafts.beyond is not None and old.beyond is not None:
+        drafts.beyond[old.rows] = old.beyond
 
 
 def portions(rows: torch.Tensor, size: int) -> Iterator[torch.Tensor]:

@@ -39,6 +39,8 @@ class DraftedRows:
     draft : callable, optional
         Maps row indices, shape (n,), to the distributions that their tokens were drawn from,
         float64 of shape (n, V). None where each token counts as certain.
+    beyond : float32 tensor, shape (R, W), optional
+        Logits of tokens that the draft's vocabulary lacks, which the sampler does not read.
     """
 
     logits: torch.Tensor
@@ -47,6 +49,7 @@ class DraftedRows:
     request: torch.Tensor
     temperature: torch.Tensor
     draft: Callable[[torch.Tensor], torch.Tensor] | None = None
+    beyond: torch.Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -211,9 +214,10 @@ def _drafts_v1(arguments: Mapping[str, Any]) -> DraftedRows | None:
 def _drafts_v2(arguments: Mapping[str, Any]) -> DraftedRows | None:
     """One row per drafted token (the token itself is in the next row), then the bonus row."""
     logits, draft = arguments["target_logits"], arguments["draft_logits"]
-    ends, rows = arguments["cu_num_logits"][1:].long(), len(logits)
-    if draft is not None:
-        logits = logits[:, : draft.shape[-1]]  # the kernels read only these
+    ends, rows, beyond = arguments["cu_num_logits"][1:].long(), len(logits), None
+    if draft is not None and draft.shape[-1] < logits.shape[-1]:
+        # the kernels read only the first
+        logits, beyond = logits[:, : draft.shape[-1]], logits[:, draft.shape[-1] :]
     tokens = arguments["draft_sampled"].long().roll(-1)
     last = torch.zeros(rows, dtype=torch.bool, device=ends.device).index_fill_(0, ends - 1, True)
     inside = torch.arange(rows, device=ends.device) < ends[-1]
@@ -222,8 +226,9 @@ def _drafts_v2(arguments: Mapping[str, Any]) -> DraftedRows | None:
 
     def drafted(chosen: torch.Tensor) -> torch.Tensor:
         owner = request[chosen]
-        step = chosen - torch.cat([ends.new_zeros(1), ends])[owner]
-        return (draft[slots[owner], step].double() / temperature[owner, None]).softmax(-1)
+        step = chosen - arguments["cu_num_logits"].long()[owner]
+        drawn_from = arguments["draft_logits"][slots[owner], step].double()
+        return (drawn_from / temperature[owner, None]).softmax(-1)
 
     return DraftedRows(
         logits,
@@ -232,6 +237,7 @@ def _drafts_v2(arguments: Mapping[str, Any]) -> DraftedRows | None:
         request,
         temperature,
         None if draft is None else drafted,
+        beyond,
     )
 
 

@@ -6,18 +6,22 @@ how.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from cactus_theory import _validate
 from cactus_theory.rules import CandidateRule, Rule, SpeculativeSampling
 from cactus_theory.rules.parsing import rule_from, takes
 from cactus_theory.rules.registry import RULES
 
 KEY = "cactus"
 PREFIX = "cactus_"
+_BESIDE = ("max_kl", "ledger", "logprobs")
+_OF_ENGINE = ("ledger", "logprobs")
 ORDERED = [name for name, entry in RULES.items() if entry.kind.ordered]
 
 
@@ -29,6 +33,12 @@ class Settings:
     ----------
     rule : Rule
         An ordered one.
+    max_kl : float
+        Budget of the request's whole text, in nats; lossless once it is spent.
+    ledger : bool
+        Whether requests without such a budget are charged too. Of the engine.
+    logprobs : "target" or "emitted"
+        Whose log-probabilities are returned. Of the engine.
 
     Examples
     --------
@@ -38,6 +48,15 @@ class Settings:
     """
 
     rule: Rule = SpeculativeSampling()
+    max_kl: float = math.inf
+    ledger: bool = False
+    logprobs: str = "target"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.ledger, bool):
+            raise TypeError(f"ledger must be true or false, got {self.ledger!r}")
+        if self.logprobs not in ("target", "emitted"):
+            raise ValueError(f"logprobs must be 'target' or 'emitted', got {self.logprobs!r}")
 
     @property
     def is_lossless(self) -> bool:
@@ -52,6 +71,11 @@ class Settings:
         """Whether the rule raises one logit; another one replaces the row."""
         return isinstance(self.rule, CandidateRule)
 
+    @property
+    def is_charged(self) -> bool:
+        """Whether a ledger is kept of the request."""
+        return self.ledger or self.max_kl < math.inf
+
 
 def settings_of(settings: Any) -> Settings:
     """The settings that a mapping describes.
@@ -61,7 +85,7 @@ def settings_of(settings: Any) -> Settings:
     settings : mapping
         ``rule``, "cactus" if not given, and the parameters of that rule in the registry, such as
         ``delta``, the budget of one candidate in nats. The budget of the clamp, ``epsilon``, may be
-        called delta too.
+        called delta too. Beside these, the other fields of `Settings`.
 
     Returns
     -------
@@ -85,6 +109,9 @@ def settings_of(settings: Any) -> Settings:
     ValueError: rule cactus takes delta, got dleta=0.75
     """
     parameters = _named(settings)
+    beside = {name: parameters.pop(name) for name in _BESIDE if name in parameters}
+    if "max_kl" in beside:
+        beside["max_kl"] = _budget("max_kl", beside["max_kl"])
     name = parameters.pop("rule", "cactus")
     rule = rule_from(name, **parameters)
     if not rule.ordered:
@@ -93,7 +120,15 @@ def settings_of(settings: Any) -> Settings:
         _evaluate(rule)
     except TypeError as error:
         raise ValueError(f"rule must be one that torch evaluates, got {rule}: {error}") from error
-    return Settings(rule)
+    return Settings(rule, **beside)
+
+
+def _budget(name: str, given: Any) -> float:
+    """A number of nats, also as text, as HTTP clients may send it."""
+    try:
+        return _validate.budget(name, float(given) if isinstance(given, str) else given)
+    except ValueError:
+        raise ValueError(f"{name} must be a number of nats in [0, 1e100], got {given!r}") from None
 
 
 def _named(settings: Any) -> dict[str, Any]:
@@ -155,30 +190,36 @@ def request_settings(own: Mapping[str, Any], engine: Mapping[str, Any]) -> Setti
     >>> request_settings({"rule": "clamp", "epsilon": 0.2}, {"delta": 0.1}).rule
     Clamp(epsilon=0.2, divergence=KL())
     """
+    for name in set(own) & set(_OF_ENGINE):
+        raise ValueError(f"{name} is a setting of the engine, in additional_config['cactus']")
     if "rule" in own:
-        return settings_of(own)
-    rule = {"rule": engine["rule"]} if "rule" in engine else {}
-    return settings_of(_named(engine) | _named(rule | dict(own)))
+        given = {name: engine[name] for name in _BESIDE if name in engine} | _named(own)
+    else:
+        rule = {"rule": engine["rule"]} if "rule" in engine else {}
+        given = _named(engine) | _named(rule | dict(own))
+    return settings_of(given)
 
 
-def check_method(settings: Settings, method: str) -> None:
-    """Refuse a rule that the engine's rejection sampling method cannot apply.
+def check_fits(settings: Settings, config: Any) -> None:
+    """Refuse settings that the engine of a vLLM configuration cannot apply.
+
+    Parameters
+    ----------
+    settings : Settings
+    config : vllm.config.VllmConfig
 
     Raises
     ------
     ValueError
-        If the method is neither "standard" nor "block", or is "block" and the rule is one that
-        shifts a logit: which token is shifted depends on the draft, and block verification compares
-        whole rows.
-
-    Examples
-    --------
-    >>> check_method(settings_of({"rule": "clamp", "epsilon": 0.1}), "block")
-    >>> check_method(settings_of({"delta": 0.1}), "block")
-    Traceback (most recent call last):
-    ...
-    ValueError: rejection_sample_method='block' needs delta=0 or rule='clamp', got Cactus(delta=0.1)
+        If the engine has no speculative decoding; if its rejection sampling method is "synthetic"
+        or "fly", or "block" with a rule that shifts a logit (which one depends on the draft, and
+        block verification compares whole rows) or with the first runner, which ignores it; a
+        watermark, which draws differently; elastic expert parallelism, whose new workers start
+        differently; or if emitted log-probabilities are asked for and vLLM returns raw ones.
     """
+    if config.speculative_config is None:
+        raise ValueError("cactus needs speculative decoding: speculative_config is None")
+    method = config.speculative_config.rejection_sample_method
     if method not in ("standard", "block"):
         raise ValueError(
             f"cactus needs rejection_sample_method='standard' or 'block', got {method!r}"
@@ -187,6 +228,18 @@ def check_method(settings: Settings, method: str) -> None:
         raise ValueError(
             f"rejection_sample_method='block' needs delta=0 or rule='clamp', got {settings.rule}"
         )
+    if method == "block" and not getattr(config, "use_v2_model_runner", False):
+        raise ValueError("rejection_sample_method='block' needs vLLM's second model runner")
+    if getattr(config, "watermark_config", None) is not None:
+        raise ValueError("cactus cannot be used with a watermark: set watermark_config=None")
+    if getattr(config.parallel_config, "enable_elastic_ep", False):
+        raise ValueError("cactus cannot be used with enable_elastic_ep=True")
+    if settings.logprobs == "emitted":
+        mode = config.model_config.logprobs_mode
+        if mode != "processed_logprobs":
+            raise ValueError(
+                f"logprobs='emitted' needs logprobs_mode='processed_logprobs', got {mode!r}"
+            )
 
 
 def configured(config: Any) -> Settings | None:
@@ -203,11 +256,7 @@ def configured(config: Any) -> Settings | None:
     Raises
     ------
     TypeError, ValueError
-        If the settings are wrong, or the rule cannot be applied in this engine: without speculative
-        decoding; with the rejection sampling methods "synthetic" and "fly", and with "block" if
-        `check_method` says so or the first runner is used, which ignores it; with a watermark,
-        which draws differently; with elastic expert parallelism, whose new workers start
-        differently.
+        If the settings are wrong, or `check_fits` says that this engine cannot apply them.
 
     Examples
     --------
@@ -219,14 +268,5 @@ def configured(config: Any) -> Settings | None:
     if not isinstance(additional, Mapping) or KEY not in additional:
         return None
     settings = settings_of(additional[KEY])
-    if config.speculative_config is None:
-        raise ValueError("cactus needs speculative decoding: speculative_config is None")
-    method = config.speculative_config.rejection_sample_method
-    check_method(settings, method)
-    if method == "block" and not getattr(config, "use_v2_model_runner", False):
-        raise ValueError("rejection_sample_method='block' needs vLLM's second model runner")
-    if getattr(config, "watermark_config", None) is not None:
-        raise ValueError("cactus cannot be used with a watermark: set watermark_config=None")
-    if getattr(config.parallel_config, "enable_elastic_ep", False):
-        raise ValueError("cactus cannot be used with enable_elastic_ep=True")
+    check_fits(settings, config)
     return settings

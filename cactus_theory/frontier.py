@@ -115,7 +115,7 @@ class Frontier:
             if high >= _DEAREST:
                 return found
             high = min(4 * high, _DEAREST)
-        price: Any = brentq(lambda x: excess(self.at_price(x)), 0.0, high, xtol=1e-13, rtol=1e-12)
+        price: Any = brentq(lambda x: excess(self.at_price(x)), 0.0, high, xtol=1e-13)
         while excess(found := self.at_price(price)) > 0:
             price *= 1 - _PRECISION
         return found

@@ -34,6 +34,7 @@ SUBJECTS = {
     "worst_case": "How far the emitted distribution can be: exact values",
     "newton": "Newton's method for the exact rule",
     "newton_steps": "How many Newton steps are enough",
+    "newton_rounding": "What a Newton step loses to rounding",
     "newton_code": "Newton's method in floating point",
     "limits": "Limits and edge cases",
     "clamp": "The best scheme for a divergence of the output",

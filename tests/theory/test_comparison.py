@@ -61,11 +61,12 @@ def test_blocks_do_not_cross_the_end_of_a_text(found):
 
 @pytest.mark.parametrize("rule", [SpeculativeSampling(), Cactus(0.05), Clamp(0.02)], ids=str)
 def test_simulated_blocks_agree_with_the_enumeration(rule):
-    rows = {
-        "draft": lambda block: DRAFT[len(block)],
-        "target": lambda block: TARGET[len(block)],
-    }
-    exact = expected_tokens(rule, **rows, num_draft_tokens=3)
+    exact = expected_tokens(
+        rule,
+        draft=lambda block: DRAFT[len(block)],
+        target=lambda block: TARGET[len(block)],
+        num_draft_tokens=3,
+    )
     law = output_distribution(rule, draft=DRAFT, target=TARGET)
     seen = block_tokens(DRAFT, law, np.tile([0, 1, 2], (40, 1)))
     # 20,000 blocks of three indicators: five deviations are below 5 * 1.5 / sqrt(20,000)

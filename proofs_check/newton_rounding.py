@@ -130,8 +130,9 @@ def newton_last_step(
     )
     yield Step(
         "The complement. $\\log\\frac1q$ is at most 5 times the deficit, which therefore errs by "
-        "11, and is $cL + \\ell$ with $\\ell = -\\log(1-c)$. The slope L is $\\log\\frac1q - \\ell + "
-        "\\log\\frac{1-q}{c}$; it errs by at most $3 + (2 + 6\\ell - \\log\\frac{1-q}c)/L$ and 1.",
+        "11, and is $cL + \\ell$ with $\\ell = -\\log(1-c)$. The slope L is $\\log\\frac1q - "
+        "\\ell + \\log\\frac{1-q}{c}$; it errs by at most "
+        "$3 + (2 + 6\\ell - \\log\\frac{1-q}c)/L$ and 1.",
         r"17 + \frac{13\,\ell/c + 2 + 6\ell - \log\frac{1-q}{c}}{L} < 40",
         proved("rounding-complement", rest),
         "interval",

@@ -34,7 +34,7 @@ def test_no_rule_gains_more_than_the_best_possible(found, name):
     one = found[name]
     assert one.share <= 1 + 1e-6  # the rounding of a ratio of two gains of some 1e-2
     assert one.needed <= one.figures.kl + 1e-9
-    if one.delta is not None:
+    if one.delta is not None and one.delta < 99:  # else all that it can spend
         assert one.figures.kl == pytest.approx(0.01, rel=1e-4)
 
 

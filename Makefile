@@ -52,6 +52,7 @@ docs: .venv/test
 figure: .venv/test  # the README's pictures; that of a page needs a Chromium
 	.venv/bin/cactus curve --rules cactus,exact,safe,clamp,speculative --points 33 --plot docs/delta.png
 	.venv/bin/cactus curve --rules all --points 25 --pareto docs/pictures/pareto.png
+	.venv/bin/cactus frontier --plot docs/pictures/frontier.png
 	.venv/bin/cactus optimum 0.5 0.5 --plot docs/pictures/granted.png
 	mkdir -p build
 	.venv/bin/cactus decode "river:" --pair tiny --seed 3 --delta 0.3 --tokens 48 --html build/decoded.html

@@ -7,6 +7,8 @@ from cactus_theory.block_verification import block_distribution as block_distrib
 from cactus_theory.block_verification import expected_tokens as expected_tokens
 from cactus_theory.block_verification import prefix_survival as prefix_survival
 from cactus_theory.block_verification import verify_block as verify_block
+from cactus_theory.comparison import Comparison as Comparison
+from cactus_theory.comparison import compare as compare
 from cactus_theory.divergence_of_texts import DivergenceEstimate as DivergenceEstimate
 from cactus_theory.divergence_of_texts import Interval as Interval
 from cactus_theory.divergence_of_texts import estimate_divergence as estimate_divergence
@@ -27,6 +29,8 @@ from cactus_theory.emitted import block_efficiency as block_efficiency
 from cactus_theory.emitted import emission as emission
 from cactus_theory.emitted import output_distribution as output_distribution
 from cactus_theory.emitted import residual_distribution as residual_distribution
+from cactus_theory.frontier import Figures as Figures
+from cactus_theory.frontier import Frontier as Frontier
 from cactus_theory.inverse import delta_for_acceptance_rate as delta_for_acceptance_rate
 from cactus_theory.inverse import delta_for_kl as delta_for_kl
 from cactus_theory.inverse import delta_for_sure_acceptance as delta_for_sure_acceptance

@@ -43,6 +43,11 @@ What this asks of a decoder:
 * **A smaller boost is covered by the charge for a larger one**, also one chosen by looking at the
   drafted token: with candidates, divergence is monotone in every boost (see `inverse`).
 
+* **The ledger may be far above the truth.** No factor bounds it, even with exact charges, as a text
+  does not show which tokens were bonus ones (claim ledger-far-above). The O(V) bound alone is at
+  least 1/(4x) times the KL for a gain x of one of two even tokens (claim charge-far-above).
+  `estimate_divergence` estimates the truth from texts.
+
 "Target" is the target after temperature and filters. Costs are taken as given. Their own rounding
 (about V ulp) is not covered; that of the ledger is.
 """

@@ -16,6 +16,7 @@ from cactus_theory import _validate
 from cactus_theory.curves import Curve
 from cactus_theory.divergences import binary_kl
 from cactus_theory.emitted import output_distribution
+from cactus_theory.frontier import Figures
 from cactus_theory.rules import Rule
 from cactus_theory.rules.parsing import entries_from
 from cactus_theory.rules.registry import RULES, Entry, budgeted_candidates
@@ -120,6 +121,54 @@ def pareto(curves: Mapping[str, Curve], *, axes: Any = None) -> Any:
     for side, label in ((left, "TV"), (right, "KL")):
         unit = " (nats)" if label == "KL" else ""
         _dress(side, f"{label} of the emitted distribution{unit}", log=False)
+    _legend(left, outside=axes is None)
+    return left, right
+
+
+def frontier(
+    curves: Mapping[str, Curve], best: Mapping[int, Sequence[Figures]], *, axes: Any = None
+) -> Any:
+    """Draw how far rules are from the best possible, and what more drafts of a position buy.
+
+    Acceptance against the KL of what is emitted. Left: rules, and the best possible with one draft.
+    Right: the best possible with each number of drafts.
+
+    Parameters
+    ----------
+    curves : mapping of str to Curve
+    best : mapping of int to sequence of Figures
+        By the number of drafts, 1 among them; see `cactus_theory.frontier.Frontier`.
+    axes : pair of matplotlib axes, optional
+
+    Returns
+    -------
+    pair of matplotlib axes
+
+    Examples
+    --------
+    >>> import matplotlib; matplotlib.use("agg")
+    >>> from cactus_theory import Frontier
+    >>> points = [Frontier(draft=[0.7, 0.3], target=[0.5, 0.5]).at_price(x) for x in (0.0, 0.5)]
+    >>> left, right = frontier({}, {1: points})
+    >>> right.get_xlabel()
+    'KL of the emitted distribution (nats)'
+    """
+    left, right = _pair(axes)
+    for key, entry in entries_from(curves).items():
+        found = curves[key]
+        if np.ptp(found.acceptance_rate) > 0:
+            left.plot(found.kl, found.acceptance_rate, label=entry.title, **_line(entry))
+    for place, (number, points) in enumerate(best.items()):
+        spent, rates = [one.kl for one in points], [one.acceptance_rate for one in points]
+        shade = {"color": str(0.6 * place / max(len(best) - 1, 1)), "linewidth": 1.8}
+        right.plot(spent, rates, **shade)
+        right.annotate(f"{number} drafts" if number > 1 else "1 draft", (spent[-1], rates[-1]))
+        if number == 1:
+            left.plot(spent, rates, label="best possible, one draft", **shade)
+    left.set_ylabel("acceptance rate")
+    for side in (left, right):
+        _dress(side, "KL of the emitted distribution (nats)", log=False)
+        side.set_xlim(0, 1.25 * max(one.kl for one in next(iter(best.values()))))
     _legend(left, outside=axes is None)
     return left, right
 

@@ -14,7 +14,7 @@ from typing import Any
 from proofs_check.claims import Finding, Step, claim
 from proofs_check.clamp import chi_square, clamp
 from proofs_check.rational import Distribution, distributions, overlap, total_variation
-from proofs_check.symbolic import at_least, nonnegative, sp
+from proofs_check.symbolic import at_least, equal, nonnegative, sp
 
 a, b, c = sp.symbols("a b c", positive=True)
 DRAFTS = (2, 3)
@@ -270,6 +270,50 @@ def drafts_frontier(slack: Fraction = ONE, price: Fraction = ONE) -> Iterator[St
         lambda: _unbeaten(slack, price),
         "exhaustive",
         uses=("drafts-acceptance", "clamp-optimal"),
+    )
+
+
+@claim(
+    name="equal-price",
+    source="ours, section 12",
+    statement="over many positions, the largest mean acceptance for a mean D_f(out||q) clamps "
+    "every position with the same f'(a) - f'(b); for KL, with the same a/b; for every number of "
+    "drafts",
+    tex=r"\sum_t D_f(o_t\|q_t) \le \sum_t D_f(\mathrm{out}_t\|q_t) \ \Rightarrow\ "
+    r"\sum_t \mathrm{acc}_k(o_t) \le \sum_t \mathrm{acc}_k(\mathrm{out}_t)",
+    false=({"dearer": 2}, {"slope": sp.Rational(1, 2)}),
+)
+def equal_price(dearer: Any = 1, slope: Any = 1) -> Iterator[Step]:
+    first, second, less = sp.symbols("s_1 s_2 less", positive=True)
+    yield equal(
+        "One position. The steps of $f'(\\mathrm{out}/q)$ in the order of p/q are $s_1, s_2, "
+        "\\dots$ and sum to $f'(a) - f'(b)$. If o rejects less by e than out, then at the end E of "
+        "each step $o(E) - \\mathrm{out}(E) \\ge e$. So the divergence rises by at least "
+        "$e\\,(f'(a) - f'(b))$, where e is the acceptance gained. Written for two steps.",
+        (r"s_1 e + s_2 e", first * less + second * less),
+        (r"(f'(a) - f'(b))\,e", slope * (first + second) * less),
+        assumes="f is convex and differentiable",
+        uses=("drafts-frontier",),
+    )
+    price, gained, lost, slack = sp.symbols("price gained lost slack", positive=True)
+    spent = (
+        price * gained + slack - price * dearer * lost
+    )  # rises at one position, falls at another
+    yield at_least(
+        "Let one position gain acceptance and another lose it, at one price: what the first gains "
+        "costs more than what the second saves, unless it gains no more than the other loses. So "
+        "where the sum of the divergences has not grown, no acceptance is gained in all.",
+        (r"\Delta D_1 + \Delta D_2", spent),
+        (
+            r"\mathrm{price}\,(\Delta \mathrm{acc}_1 + \Delta \mathrm{acc}_2)",
+            price * (gained - lost),
+        ),
+    )
+    level = sp.Symbol("level", positive=True)
+    yield equal(
+        "For KL, $f'(t) = \\log t + 1$, so that the price is the logarithm of a/b.",
+        (r"f'(a) - f'(b)", sp.log(level * a) + 1 - sp.log(a) - 1),
+        (r"\log(a/b)", sp.log(level)),
     )
 
 

@@ -24,6 +24,9 @@ COMMANDS = {
     "decode": Entry("cactus_runtime.cli.decode:decode", "Decode a prompt, with its ledger."),
     "record": Entry("cactus_runtime.cli.record:record", "Record a pair's distributions in a file."),
     "curve": Entry("cactus_runtime.cli.curve:curve", "What rules accept and emit against delta."),
+    "frontier": Entry(
+        "cactus_runtime.cli.frontier:frontier", "How far rules are from the best possible."
+    ),
     "optimum": Entry(
         "cactus_runtime.cli.optimum:optimum",
         "What a candidate's budget grants to one token.",
@@ -82,6 +85,7 @@ def cactus() -> None:
       cactus decode "river:" --pair tiny   decode, tokens coloured by origin
       cactus record --pair tiny -o my.npz  record distributions of a pair
       cactus curve my.npz                  ... and explore them without it
+      cactus frontier my.npz               how far each rule is from the best possible
       cactus check --quick                 the theorems, verified by machine
 
     decode, record and bench need the extra "runtime", check needs "proofs", and pictures need

@@ -8,6 +8,7 @@ import pytest
 
 from cactus_theory import (
     Cactus,
+    Frontier,
     binary_kl,
     exact_optimum,
     output_distribution,
@@ -24,6 +25,21 @@ from matplotlib import pyplot as plt
 RNG = np.random.default_rng(5)
 DRAFT, TARGET = RNG.dirichlet(np.full(16, 0.5), size=3), RNG.dirichlet(np.ones(16), size=3)
 DELTAS = np.array([0.01, 0.3, 2.0])
+
+
+def test_the_frontier_draws_rules_and_the_best_of_every_number_of_drafts(curves):
+    best = {
+        k: [Frontier(draft=DRAFT, target=TARGET, num_drafts=k).at_price(x) for x in (0.0, 0.5)]
+        for k in (1, 3)
+    }
+    left, right = plots.frontier(curves, best)
+    for line, points in zip(right.lines, best.values(), strict=True):
+        wanted = [[one.kl, one.acceptance_rate] for one in points]
+        np.testing.assert_array_equal(line.get_xydata(), wanted)
+    with_budget = [name for name, found in curves.items() if np.ptp(found.acceptance_rate) > 0]
+    assert len(left.lines) == len(with_budget) + 1
+    np.testing.assert_array_equal(left.lines[0].get_xdata(), curves[with_budget[0]].kl)
+    np.testing.assert_array_equal(left.lines[-1].get_xydata(), right.lines[0].get_xydata())
 
 
 @pytest.fixture(autouse=True)

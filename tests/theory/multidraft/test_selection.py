@@ -89,7 +89,7 @@ def test_the_executable_verifier_draws_what_the_frontier_says():
     kept, law = MultiDraftClamp(0.01, k).accepted_and_emitted(draft=p, target=q)
     seen, accepted = np.zeros(3), 0
     for us in rng.random((draws, 3)):
-        xs = rng.choice(3, size=k, p=p)
+        xs = rng.choice(3, size=k, p=p).tolist()
         token, passed = verify_drafts(
             Clamp(0.01),
             xs,

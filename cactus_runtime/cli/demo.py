@@ -62,7 +62,7 @@ def demo(**given: Any) -> int:
 
     chosen, lossless = type(options.rule).__name__, "speculative sampling"
     rules: dict[str, Rule] = {lossless: SpeculativeSampling(), chosen: options.rule}
-    drafts: dict[str, int] = dict.fromkeys(rules, options.drafts)
+    drafts: dict[str, int] = dict.fromkeys(rules, options.drafts or 1)
     if options.drafts is None:
         with console.status("timing the models"):
             costs = plan_costs(decoder)

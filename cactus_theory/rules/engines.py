@@ -212,7 +212,11 @@ class SamplerMatch(Rule):
         reads="q(n)",
         source="llama.cpp, mlx-lm",
     )
-    torch_ready = True
+
+    @property
+    def torch_ready(self) -> bool:
+        """True: `accepted_mass` and `emitted` are formulas."""
+        return True
 
     def accepted_mass(self, draft: Any, target: Any, *, xp: Any = np) -> Any:
         return draft * target

@@ -32,7 +32,7 @@ def judge_as_block(
     num_drafts: torch.Tensor | None,
     limits: Limits | None,
     warp: Warp,
-    ledger: bool,
+    ledger: bool = True,
 ) -> Judgement:
     """`judge` with ``verification="block"``.
 

@@ -34,7 +34,7 @@ def judge_by_distribution(
     num_drafts: torch.Tensor | None,
     limits: Limits | None,
     warp: Warp,
-    ledger: bool,
+    ledger: bool = True,
 ) -> Judgement:
     """`judge` for any rule."""
     figures = 7 if ledger else 3

@@ -33,7 +33,7 @@ def charges(rule, draft, logits):
 
 
 @pytest.mark.parametrize("noise", [0.3, 1.0])
-@pytest.mark.parametrize("rule", RULES, ids=str)
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: type(rule).__name__)
 def test_charges_agree_with_float64_formulas_for_all_tokens(rule, noise):
     draft, logits = positions(4, noise=noise)
     found = charges(rule, draft, logits)
@@ -55,7 +55,7 @@ def test_some_tokens_are_uncertain_and_some_positions_have_many():
     assert [len(few) for few, _ in found._uncertain] == [0] * 4
 
 
-@pytest.mark.parametrize("rule", RULES, ids=str)
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: type(rule).__name__)
 def test_the_charges_of_a_position_do_not_depend_on_the_others(rule):
     draft, logits = positions(5)
     together = charges(rule, draft, logits)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from hashlib import blake2b
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -74,14 +75,14 @@ def likelihood(**given: Any) -> int:
 
 def _run(options: SimpleNamespace) -> None:
     decoder = load_decoder(options)
-    documents = _short_enough(decoder, load_documents(options.documents, decoder.tokenizer))
-    documents = documents[: options.limit]
+    found = _short_enough(decoder, load_documents(options.documents, decoder.tokenizer))
+    documents = found[: options.limit]
     arms = _arms(decoder, documents, options)
     folder: Path = options.folder
     folder.mkdir(parents=True, exist_ok=True)
     kept = ("target", "draft", "drop_layers", "drafts", "deltas", "match")
     settings = {name: getattr(options, name) for name in kept}
-    settings |= {"documents": options.documents.name}
+    settings |= {"documents": options.documents.name, "digest": _digest(found)}
     settings |= {"rules": {name: str(arm.rule) for name, arm in arms.items()}}
     settings = json.loads(strict_json(settings))
     path = folder / "documents.jsonl"
@@ -95,6 +96,11 @@ def _run(options: SimpleNamespace) -> None:
     (folder / "results.json").write_text(result + "\n", encoding="utf-8")
     draw(summary).savefig(folder / "results.png", dpi=150)
     click.echo(table(summary))
+
+
+def _digest(documents: Sequence[Document]) -> str:
+    """By which a run knows its documents, the limit of their number aside."""
+    return blake2b(json.dumps(documents).encode(), digest_size=8).hexdigest()
 
 
 def _short_enough(decoder: Decoder, documents: Sequence[Document]) -> list[Document]:

@@ -181,6 +181,15 @@ def test_a_rule_is_lossless_exactly_where_it_boosts_nothing(name, data):
 
 @pytest.mark.parametrize("name", CANDIDATES)
 @given(data=st.data())
+def test_a_rule_grants_nothing_to_a_token_that_the_target_excludes(name, data):
+    """What it granted there would be emitted and not charged: gains are summed where q > 0."""
+    rule = data.draw(rules_of(RULES[name].kind))
+    assert rule.boost(0.0) == 0
+    assert rule.shrink(0.0) == 1
+
+
+@pytest.mark.parametrize("name", CANDIDATES)
+@given(data=st.data())
 def test_a_rule_boosts_by_the_chi_square_that_it_promises(name, data):
     rule = data.draw(rules_of(RULES[name].kind))
     q = on_a_grid(rule)

@@ -101,14 +101,17 @@ class CandidateRule(Rule):
     kept when u * p < g; otherwise a token is recovered from [h - p]_+. Such a rule reads one number
     of the target to accept, and its emitted distribution is ordered: between q and p everywhere.
 
+    g must be 0 at q = 0. This is not checked: a rule that grants more to a token that the target
+    excludes may emit it, and neither `emission` nor the ledger charges that token.
+
     Examples
     --------
     >>> from cactus_theory import output_distribution
     >>> class HalfWay(CandidateRule):
     ...     def boost(self, target_prob, *, xp=np):
-    ...         return (1 + target_prob) / 2
+    ...         return xp.where(target_prob > 0, (1 + target_prob) / 2, 0.0)
     ...     def shrink(self, target_prob, *, xp=np):
-    ...         return 0.5 * xp.ones_like(target_prob)
+    ...         return xp.where(target_prob > 0, 0.5, xp.ones_like(target_prob))
     >>> output_distribution(HalfWay(), draft=[0.875, 0.125], target=[0.5, 0.5])
     array([0.75, 0.25])
     """
@@ -138,7 +141,7 @@ class CandidateRule(Rule):
 
     @abstractmethod
     def boost(self, target_prob: Any, *, xp: Any = np) -> Any:
-        """g in [q, 1], the probability granted to a drafted token of target probability q."""
+        """g in [q, 1], granted to a drafted token of target probability q; 0 at q = 0."""
 
     @abstractmethod
     def shrink(self, target_prob: Any, *, xp: Any = np) -> Any:

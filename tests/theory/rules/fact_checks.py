@@ -284,6 +284,7 @@ def chi_square_of_candidate(rule: Any, q: np.ndarray) -> Any:
 QUANTITIES: dict[str, Check] = {
     "KL(h||q)": lambda rule, p, q: spent_by_candidate(rule, q),
     "chi2(h||q)": lambda rule, p, q: chi_square_of_candidate(rule, q),
+    "TV(h, q)": lambda rule, p, q: rule.boost(q) - q,
     "KL(out||q)": lambda rule, p, q: kl(emitted(rule, p, q), q),
     "TV(out, q)": lambda rule, p, q: total_variation(emitted(rule, p, q), q),
 }
@@ -366,4 +367,7 @@ def check_of(column: str, text: str) -> Check:
             return bounded(text)
     except (KeyError, SyntaxError):
         pass
-    raise AssertionError(f"{column} is neither a formula nor has a check of its words: {text!r}")
+    raise AssertionError(
+        f"{column} is neither a formula nor has a check of its words: {text!r}; "
+        f"bounds are of {', '.join(QUANTITIES)}, and checks of words stand in {__name__}"
+    )

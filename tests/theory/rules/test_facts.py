@@ -100,6 +100,8 @@ def test_a_formula_is_read_as_it_is_written(text, expected):
         ("guarantees", "KL(h||q) <= log(1 + 2 delta), chi2(h||q) <= 2 delta", True),
         ("guarantees", "KL(h||q) <= log(1 + 2 delta), chi2(h||q) <= delta", False),
         ("guarantees", "chi2(h||q) and KL(h||q) <= delta/2" + NOTHING_OF_OUT, False),
+        ("guarantees", "TV(h, q) <= sqrt(delta/2)", True),
+        ("guarantees", "TV(h, q) <= delta", False),
         ("guarantees", "TV(out, q) <= min(delta, 1)", False),
         ("guarantees", "KL(out||q) <= delta", False),
     ],

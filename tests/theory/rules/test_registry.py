@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cactus_theory
-from cactus_theory import Alpha, Cactus, CactusExact, CandidateRule, Rule, kl, output_distribution
+from cactus_theory import (
+    Alpha,
+    Cactus,
+    CactusExact,
+    CandidateRule,
+    Divergence,
+    Rule,
+    kl,
+    output_distribution,
+)
 from cactus_theory.curves import curve
 from cactus_theory.recording import load_recording
 from cactus_theory.rules import registry
@@ -70,6 +79,12 @@ def test_the_example_of_a_parameter_that_must_be_given_is_never_taken_for_it(nam
         others = {other: value for other, value in given.items() if other != key}
         with pytest.raises(ValueError, match=rf"needs (\w+, )*{key}"):
             rule_from(name, **others)
+
+
+def test_every_divergence_of_the_package_has_a_name_that_a_budget_can_be_given_in():
+    classes = [item for item in vars(cactus_theory).values() if inspect.isclass(item)]
+    families = {item for item in classes if issubclass(item, Divergence)} - {Divergence}
+    assert families == {Alpha, *map(type, DIVERGENCES.values())}
 
 
 def test_a_parameter_without_default_and_example_is_refused():
@@ -153,6 +168,15 @@ def test_a_rule_is_lossless_exactly_where_it_boosts_nothing(name, data):
     assert rule.lossless == bool((rule.boost(q) == q).all())
     if rule.lossless:
         assert (rule.shrink(q) == 1).all()
+
+
+@pytest.mark.parametrize("name", CANDIDATES)
+@given(data=st.data())
+def test_a_rule_grants_nothing_to_a_token_that_the_target_excludes(name, data):
+    """What it granted there would be emitted and not charged: gains are summed where q > 0."""
+    rule = data.draw(rules_of(RULES[name].kind))
+    assert rule.boost(0.0) == 0
+    assert rule.shrink(0.0) == 1
 
 
 @pytest.mark.parametrize("name", CANDIDATES)

@@ -34,7 +34,7 @@ def publish_statistics(engine: Any) -> None:
     async def do_log_stats(self: Any) -> None:
         await stock(self)
         config = self.vllm_config
-        extension = config.parallel_config.worker_extension_cls
+        extension = config.parallel_config.worker_extension_cls or ""
         if extension.endswith("CactusExtension") and configured(config) is not None:
             found = await self.collective_rpc("cactus_statistics")
             statistics = next((each for each in found if each is not None), None)

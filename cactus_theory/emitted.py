@@ -8,6 +8,7 @@ distribution that has it.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -269,9 +270,13 @@ def emission_of(kept: Any, emitted: Any, target: Any, *, xp: Any) -> Emission:
 def _raised_sums(rule: CandidateRule, p: Any, q: Any, *, xp: Any) -> tuple[Any, Any, Any]:
     """Mass rejected and gained, and KL bound, over tokens with p > q (or p = q = 0)."""
     kept = rule.accepted_mass(p, q, xp=xp)
-    gain = xp.where(q > 0, kept - q, 0.0)
-    growth = log_growth(xp.where(q > 0, q, 1.0), gain, xp=xp)
-    return (p - kept).sum(-1), gain.sum(-1), (kept * growth).sum(-1)
+    return (p - kept).sum(-1), (kept - q).sum(-1), spent_on(kept, q, xp=xp).sum(-1)
+
+
+def spent_on(kept: Any, q: Any, *, xp: Any) -> Any:
+    """m log(m/q) of accepted masses m >= q; inf where the target excludes what is accepted."""
+    growth = log_growth(xp.where(q > 0, q, 1.0), xp.where(q > 0, kept - q, 0.0), xp=xp)
+    return xp.where(q > 0, kept * growth, xp.where(kept > 0, math.inf, 0.0))
 
 
 def acceptance_rate(rule: Rule, *, draft: Any, target: Any) -> Any:

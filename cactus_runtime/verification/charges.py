@@ -14,8 +14,7 @@ import numpy as np
 import torch
 
 from cactus_runtime.verification.reading import precision
-from cactus_theory.divergences import log_growth
-from cactus_theory.emitted import emission_sums
+from cactus_theory.emitted import emission_sums, spent_on
 from cactus_theory.rules import CandidateRule, Rule
 
 _CERTAIN = 1 - 1e-5  # of a squared gain: more than the roundings of float32
@@ -130,12 +129,11 @@ class CandidateCharges:
         counts = [len(few) for few, _ in self._uncertain]
         place = np.repeat(np.arange(len(counts)), counts)
         kept = self._rule.accepted_mass(p, q)
-        gain = np.where(q > 0, kept - q, 0.0)
-        spent = kept * log_growth(np.where(q > 0, q, 1.0), gain, xp=np)
+        spent = spent_on(kept, q, xp=np)
         # Summed one after the other, so that a position's charges do not depend on the others.
         more = (
             torch.from_numpy(np.bincount(place, weights=terms, minlength=len(counts)))
-            for terms in (kept - p, gain, spent)
+            for terms in (kept - p, kept - q, spent)
         )
         rate, distance, divergence = more
         return Charges(

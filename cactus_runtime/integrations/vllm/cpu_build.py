@@ -18,12 +18,17 @@ logger = logging.getLogger("vllm.cactus")
 
 
 def repair_expansion(sampler: Any) -> None:
-    """Register a correct kernel where the sampler's module is found to have the bug."""
+    """Put a correct kernel in the place of the one of the sampler's module, if it has the bug.
+
+    vLLM's own ``register_kernels`` looks through all modules for it, and raises an AttributeError
+    where numba is loaded, as it is for n-grams (seen in 0.32.0).
+    """
     module = sys.modules[type(sampler).__module__]
     on_cpu = import_module("vllm.platforms").current_platform.is_cpu()
     if on_cpu and hasattr(module, "_expand") and not _is_right(module._expand):
-        kernel = f"{module.__name__}.expand_kernel"
-        import_module("vllm.triton_utils.dispatcher").register_kernels({kernel: expand})
+        override = import_module("vllm.triton_utils.dispatcher").KernelOverride
+        module.expand_kernel = module._expand.kernel = override(module.expand_kernel, expand)
+        vars(module._expand).pop("_kernel_arg_names", None)  # derived from the old one
         logger.warning("cactus: repaired the temperatures of drafted tokens in vLLM's CPU build")
 
 

@@ -1,0 +1,126 @@
+"""Sources of drafts, in engines with processes of their own.
+
+Needs the C++ kernels of the CPU build: skipped where Triton is interpreted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from cactus_theory import SpeculativeSampling
+from cactus_theory.testing import check_counts, samples_needed
+
+pytestmark = pytest.mark.vllm
+
+SIZE = 8
+PROMPT = [1, 3, 5, 0, 2, 4, 6, 7, 3, 1, 0, 7, 5, 2, 6, 4]  # prompt lookup finds every token
+TEMPERATURE = 0.7
+LENGTH = 3
+METHODS = {
+    "n-grams": {"method": "ngram", "prompt_lookup_max": 2, "prompt_lookup_min": 1},
+    "draft model, greedy": {"method": "draft_model", "model": "draft"},
+    "draft model": {
+        "method": "draft_model",
+        "model": "draft",
+        "draft_sample_method": "probabilistic",
+    },
+    "EAGLE": {"method": "eagle", "model": "eagle", "draft_sample_method": "probabilistic"},
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled(interpreted):
+    if interpreted:
+        pytest.skip("the CPU build's kernels: needs TRITON_INTERPRET unset")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Random models: a target of two layers, a draft, and a head of EAGLE."""
+    from safetensors.torch import save_file
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    place = tmp_path_factory.mktemp("models")
+    shape = {
+        "vocab_size": SIZE,
+        "hidden_size": 128,
+        "intermediate_size": 64,
+        "num_attention_heads": 4,
+        "max_position_embeddings": 64,
+        "initializer_range": 0.1,
+        "bos_token_id": None,
+        "eos_token_id": None,
+    }
+    LlamaForCausalLM(LlamaConfig(num_hidden_layers=2, **shape)).save_pretrained(place / "target")
+    draft = LlamaForCausalLM(LlamaConfig(num_hidden_layers=1, **shape))
+    draft.save_pretrained(place / "draft")
+    draft.config.save_pretrained(place / "eagle")
+    weights = {name.removeprefix("model."): x for name, x in draft.state_dict().items()}
+    for name in ("norm.weight", "layers.0.input_layernorm.weight", "lm_head.weight"):
+        del weights[name]  # EAGLE has none of these
+    weights["fc.weight"] = torch.randn(128, 256) * 0.1
+    save_file(weights, place / "eagle" / "model.safetensors", metadata={"format": "pt"})
+    return place
+
+
+def served(folder, method, requests, *, cactus, drafts=2, **options):
+    """What an engine made of the requests."""
+    speculation = METHODS[method] | {"num_speculative_tokens": drafts}
+    if "model" in speculation:
+        speculation["model"] = str(folder / speculation["model"])
+    output = folder / "output.json"
+    job = {
+        "output": str(output),
+        "prompt": PROMPT,
+        "requests": requests,
+        "options": {
+            "model": str(folder / "target"),
+            "speculative_config": speculation,
+            "additional_config": {"cactus": cactus},
+            **options,
+        },
+    }
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+    environment.pop("VLLM_ENABLE_V1_MULTIPROCESSING", None)
+    run = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("one_engine.py"))],
+        input=json.dumps(job),
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=500,  # a start takes some 15 seconds of a core, and there may be less of it
+    )
+    assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]
+    return json.loads(output.read_text())
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_tokens_are_drawn_from_the_distribution_that_is_returned_with_them(folder, method):
+    settings = {"delta": 0.5, "logprobs": "emitted", "ledger": True}
+    request = {"max_tokens": 2, "temperature": TEMPERATURE, "logprobs": SIZE}
+    plain = {"extra_args": {"cactus_rule": "speculative"}}
+    found = served(folder, method, [request | plain] * 50 + [request] * 6_000, cactus=settings)
+    firsts = np.bincount([tokens[0] for tokens in found["tokens"]])
+    first = int(firsts.argmax())
+    rows = zip(found["tokens"], found["logprobs"], strict=True)
+    seconds = [(tokens[1], np.exp(at[1])) for tokens, at in rows if tokens[0] == first]
+    target, out = seconds[0][1], seconds[-1][1]
+    laws = {"draft": target, "target": out / out.sum(), "smallest": 0.1}
+    lossy = [(token, law) for token, law in seconds if np.abs(law - out).max() < 1e-4]
+    assert len(lossy) > samples_needed(SpeculativeSampling(), **laws)
+    assert np.abs(out - target).sum() / 2 > 0.05  # the rule did something
+    counts = np.bincount([token for token, _ in lossy], minlength=SIZE)
+    check_counts(counts, SpeculativeSampling(), **laws)
+    (statistics,) = found["statistics"]
+    ledger = statistics["ledger"]
+    off = ledger["accepted_tokens"] - ledger["expected_accepted_tokens"]
+    assert abs(off) < 3 * ledger["judged_tokens"] ** 0.5  # six standard deviations or more

@@ -56,12 +56,14 @@ from cactus_theory.planning import break_even_acceptance as break_even_acceptanc
 from cactus_theory.planning import speedup as speedup
 from cactus_theory.recommendation import Recommendation as Recommendation
 from cactus_theory.recommendation import recommend as recommend
+from cactus_theory.rules import AdaptiveTolerance as AdaptiveTolerance
 from cactus_theory.rules import BetweenMarkers as BetweenMarkers
 from cactus_theory.rules import Cactus as Cactus
 from cactus_theory.rules import CactusExact as CactusExact
 from cactus_theory.rules import CactusSafe as CactusSafe
 from cactus_theory.rules import CandidateRule as CandidateRule
 from cactus_theory.rules import Clamp as Clamp
+from cactus_theory.rules import FuzzyAcceptance as FuzzyAcceptance
 from cactus_theory.rules import Lenience as Lenience
 from cactus_theory.rules import Mixture as Mixture
 from cactus_theory.rules import OneLevelRecovery as OneLevelRecovery

@@ -18,4 +18,6 @@ from cactus_theory.rules.engines import RolloutReuse as RolloutReuse
 from cactus_theory.rules.engines import SamplerMatch as SamplerMatch
 from cactus_theory.rules.engines import ThresholdAcceptance as ThresholdAcceptance
 from cactus_theory.rules.engines import TokenCascade as TokenCascade
+from cactus_theory.rules.papers import AdaptiveTolerance as AdaptiveTolerance
+from cactus_theory.rules.papers import FuzzyAcceptance as FuzzyAcceptance
 from cactus_theory.rules.speculative import SpeculativeSampling as SpeculativeSampling

@@ -40,7 +40,11 @@ class ThresholdAcceptance(CandidateRule):
 
     References
     ----------
-    SGLang, ``speculative_accept_threshold_single`` and ``speculative_accept_threshold_acc``.
+    SGLang, ``speculative_accept_threshold_single`` and ``speculative_accept_threshold_acc``:
+    sgl-kernel/csrc/speculative/speculative_sampling.cuh, commit 120affb9,
+    ``TreeSpeculativeSamplingTargetOnly``. The kernel reads no draft probability: it is this rule
+    for a draft that gives its token probability 1, at one drafted token for each position. Of
+    several, it compares the sum of their q with the second threshold.
 
     Examples
     --------
@@ -87,8 +91,8 @@ class ThresholdAcceptance(CandidateRule):
 class RelaxedAcceptance(SharedRecoveryRule):
     """Keep a token of the target's k most probable with q(n) >= max q - margin, else emit argmax q.
 
-    The engine applies it to greedy decoding, where the draft is certain of its token. The first of
-    equal maxima is emitted.
+    The engine reads no draft probability, and emits argmax q after a whole block was kept as well;
+    a decoder here draws that token from q. The first of equal maxima is emitted.
 
     Parameters
     ----------
@@ -104,7 +108,10 @@ class RelaxedAcceptance(SharedRecoveryRule):
 
     References
     ----------
-    TensorRT-LLM, ``use_relaxed_acceptance_for_thinking``, ``relaxed_topk``, ``relaxed_delta``.
+    TensorRT-LLM, ``use_relaxed_acceptance_for_thinking``, ``relaxed_topk``, ``relaxed_delta``:
+    cpp/tensorrt_llm/kernels/speculativeDecoding/mtpKernels.cu, commit 3585984b,
+    ``mtpRelaxedAcceptanceKernel``. Its margin is 0 outside the thinking phase, and changes between
+    blocks; that of `BetweenMarkers` changes at the marker.
 
     Examples
     --------
@@ -196,7 +203,8 @@ class SamplerMatch(Rule):
 
     References
     ----------
-    llama.cpp, ``common_sampler_sample_and_accept_n``; mlx-lm, ``speculative_generate_step``.
+    llama.cpp, common/sampling.cpp, commit 00efb3e1, ``common_sampler_sample_and_accept_n``; mlx-lm,
+    mlx_lm/generate.py, commit 0024613b, ``speculative_generate_step``.
 
     Examples
     --------
@@ -252,7 +260,8 @@ class RolloutReuse(SharedRecoveryRule):
     References
     ----------
     Liu et al., "SPEC-RL: Accelerating on-policy reinforcement learning via speculative rollouts"
-    (arXiv 2509.23232).
+    (arXiv 2509.23232); github.com/ShopeeLLM/Spec-RL, commit 97da99ed,
+    verl/utils/speculative_decoding.py, ``spec_cut_with_knobs``. Its bias b gives l = exp(-abs(b)).
 
     Examples
     --------

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from cactus_theory.divergences import KL
+from cactus_theory.divergences import KL, JensenShannon
 from cactus_theory.rules._base import CandidateRule, Rule
 from cactus_theory.rules._facts import Facts
 from cactus_theory.rules.baselines import Lenience, Mixture, TopKAcceptance, TypicalAcceptance
@@ -26,6 +26,7 @@ from cactus_theory.rules.engines import (
     ThresholdAcceptance,
     TokenCascade,
 )
+from cactus_theory.rules.papers import AdaptiveTolerance, FuzzyAcceptance
 from cactus_theory.rules.parameters import Parameter
 from cactus_theory.rules.speculative import SpeculativeSampling
 
@@ -164,6 +165,26 @@ RULES: Mapping[str, Entry] = MappingProxyType(
             at_budget=lambda delta: Mixture(math.exp(-delta)),
             colour="#767676",
             dash=(6, 2),
+        ),
+        "ears": Entry(
+            kind=AdaptiveTolerance,
+            title="adaptive tolerance 0.3",
+            parameters=(
+                Parameter("tolerance", "of a target in full doubt", "weight", example=0.3),
+            ),
+            colour="#56B4E9",
+            dash=(1, 2),
+        ),
+        "fuzzy": Entry(
+            kind=FuzzyAcceptance,
+            title="fuzzy acceptance 0.2",
+            parameters=(
+                Parameter("limit", "largest divergence of draft and target", "budget", example=0.2),
+                Parameter("divergence", "of draft and target", "divergence", JensenShannon()),
+            ),
+            continuous=False,
+            colour="#767676",
+            dash=(4, 1, 1, 1),
         ),
         "typical": Entry(
             kind=TypicalAcceptance,

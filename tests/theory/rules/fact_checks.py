@@ -85,6 +85,10 @@ def typical(rule: Any, p: np.ndarray, q: np.ndarray) -> Any:
     return near(q, level(rule, q)) | (rule.accepted_mass(p, q) == kept)
 
 
+def is_near(rule: Any, p: np.ndarray, q: np.ndarray) -> bool:
+    return rule.divergence.between(p, q) <= rule.limit
+
+
 def among_largest(rule: Any, q: np.ndarray) -> np.ndarray:
     return (q > 0) & ((q[:, None] < q).sum(axis=-1) < rule.k)
 
@@ -111,6 +115,12 @@ ACCEPTS: dict[str, Check] = {
     "1 if q is among the k largest and q >= max q - margin, else 0": lambda rule, p, q: (
         rule.accepted_mass(p, q)
         == np.where(among_largest(rule, q) & (q >= q.max() - rule.margin), p, 0)
+    ),
+    "min(1, q/p + t), t = tolerance (1 - max q)": lambda rule, p, q: near(
+        rule.accepted_mass(p, q), np.minimum(p, q + rule.tolerance * (1 - q.max()) * p)
+    ),
+    "1 if D(p||q) <= limit, else 0": lambda rule, p, q: (
+        rule.accepted_mass(p, q) == np.where(is_near(rule, p, q), p, 0)
     ),
     "1 if q >= (1-alpha) max q, else 0": lambda rule, p, q: (
         rule.accepted_mass(p, q) == np.where(q >= (1 - rule.alpha) * q.max(), p, 0)
@@ -207,6 +217,8 @@ def rest_on_argmax(rule: Any, p: np.ndarray, q: np.ndarray) -> np.ndarray:
 EMITS: dict[str, Check] = {
     "q": equal_law(lambda rule, p, q: q),
     "h": equal_law(lambda rule, p, q: rule.weight * q + (1 - rule.weight) * p),
+    "p if D(p||q) <= limit, else q": equal_law(lambda rule, p, q: p if is_near(rule, p, q) else q),
+    "min(p, q + t p) where p > q, between p and q elsewhere": accepted_then_between,
     "min(p, g) where p > q, between p and q elsewhere": accepted_then_between,
     "min(p, q/l) where p > q, between p and q elsewhere": accepted_then_between,
     "min(p, g) where p > q, max(p, b q) elsewhere": accepted_then_one_level,
@@ -258,6 +270,12 @@ GUARANTEES: dict[str, Check] = {
     ),
     "D(out||q) <= epsilon": lambda rule, p, q: (
         rule.divergence.between(emitted(rule, p, q), q) <= rule.epsilon + SLACK
+    ),
+    "D(out||q) <= limit": lambda rule, p, q: (
+        rule.divergence.between(emitted(rule, p, q), q) <= rule.limit * (1 + SLACK) + SLACK
+    ),
+    "TV(out, q) <= tolerance (1 - max q)": lambda rule, p, q: (
+        total_variation(emitted(rule, p, q), q) <= rule.tolerance * (1 - q.max()) + SLACK
     ),
     "acceptance and TV(out, q) of that rule, KL(out||q) no larger": wrapped_rule_improved,
     "out <= q/l, hence KL(out||q) <= log(1/l)": lambda rule, p, q: (

@@ -23,6 +23,7 @@ from cactus_theory.rules.registry import Entry
 
 _PATHS = 500  # simulated blocks from each position
 _SEED = 17
+_ROUNDING = 1e-9  # of differences of acceptance rates
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,8 @@ class Comparison:
         What it accepts and costs.
     share : float
         Its acceptance beyond plain speculative sampling, as a share of what the best possible
-        gains for the same KL. Below 0 if it accepts less than plain speculative sampling.
+        gains for the same KL. Below 0 if it accepts less than plain speculative sampling, and
+        -inf if it does so without any KL.
     needed : float
         The least KL for its acceptance, in nats.
     token_by_token, by_block : float
@@ -133,11 +135,17 @@ def _compared(
         rule,
         delta,
         own,
-        share=(rate - plain) / gain if gain > 0 else 0.0,
+        share=_share(rate - plain, gain),
         needed=best.at_acceptance(rate).kl,
         token_by_token=float(block_efficiency(rates[blocks]).mean()),
         by_block=block_tokens(laws.draft, law, blocks) if rule.ordered else np.nan,
     )
+
+
+def _share(gained: float, most: float) -> float:
+    if most > _ROUNDING:
+        return gained / most
+    return 0.0 if gained > -_ROUNDING else -np.inf
 
 
 def _blocks(laws: Recording, k: int) -> np.ndarray:

@@ -71,10 +71,11 @@ def _write_rules(found: list[Comparison]) -> None:
     for one in found:
         delta = "" if one.delta is None else f"{one.delta:.3g}"
         block = "" if np.isnan(one.by_block) else f"{one.by_block:.2f}"
+        gain = f"{one.share:.0%}" if np.isfinite(one.share) else ""
         figures = one.figures
         click.echo(
             f"{one.name:<{widest}}{delta:>11}{abs(figures.kl):>9.4f}"
-            f"{figures.acceptance_rate:>10.4f}{one.share:>7.0%}{abs(one.needed):>9.4f}"
+            f"{figures.acceptance_rate:>10.4f}{gain:>7}{abs(one.needed):>9.4f}"
             f"{one.token_by_token:>8.2f}{block:>7}"
         )
 

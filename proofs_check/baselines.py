@@ -102,6 +102,48 @@ def lenience_bound(lenience: Any = 1 / (1 + a)) -> Iterator[Step]:
     yield at_least("And q is at most q/l.", q / level, q, where={level: lenience})
 
 
+@claim(
+    name="tolerance-bound",
+    source="ours",
+    statement="accepting with min(1, q/p + t) and recovering [q - p]_+ (EARS) emits "
+    "min(p, q + t p) where p > q and at most q elsewhere, so TV(out, q) <= t",
+    tex=r"\mathrm{out} - q \le t p \ (p > q), \quad p \le q \Rightarrow \mathrm{out} \le q "
+    r"\ \Rightarrow\ \mathrm{TV}(\mathrm{out}, q) \le t",
+    false=({"tolerance": w * (1 + a)}, {"drafted": 1 + b}),
+)
+def tolerance_bound(tolerance: Any = w, drafted: Any = 1 / (1 + b)) -> Iterator[Step]:
+    share, kept = sp.symbols("s P", positive=True)
+    yield at_least(
+        "Where $p > q$ nothing is recovered from $[q - p]_+$, so out = min(p, q + t p), which is "
+        "at most q + t p.",
+        ("t p", w * p),
+        (r"\mathrm{out} - q", h - q),
+        where={h: q + tolerance * p / (1 + c)},
+        assumes="$0 \\le t \\le 1$",
+    )
+    yield at_least(
+        "There out is at least q, so the rejected mass p - out is at most p - q. The sum of those "
+        "is the total of the residual.",
+        ("p - q", p - q),
+        (r"p - \mathrm{out}", p - h),
+        where={h: q * (1 + c)},
+    )
+    yield at_least(
+        "So elsewhere at most the whole residual is recovered: out is p and a share s of q - p, at "
+        "most q.",
+        q,
+        ("p + s(q - p)", p + share * (q - p)),
+        where={p: q / (1 + b), share: 1 / (1 + c)},
+    )
+    yield at_least(
+        "The total variation is the sum of out - q where that is positive, so only where $p > q$. "
+        "With P the mass of the draft there, it is at most t P.",
+        ("t", w),
+        (r"t P", w * kept),
+        where={kept: drafted},
+    )
+
+
 @witness("standard-residual-differs")
 def standard_residual_differs(share: Fraction, **cells: Fraction) -> bool:
     """Whether [q - p]_+ and [h - p]_+ emit different distributions after the same test."""

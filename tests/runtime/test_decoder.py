@@ -164,8 +164,8 @@ def test_a_narrower_or_wider_padded_vocabulary_works(random_model):
         random_model(2, vocabulary=9),
     )
     for draft in (narrow, wide):
-        result = stream(Decoder(target, draft=draft), [1, 2], rule=Cactus(0.2), max_new_tokens=40)
-        result = result.finish()
+        options = {"rule": Cactus(0.2), "max_new_tokens": 40, "seed": 1}
+        result = stream(Decoder(target, draft=draft), [1, 2], **options).finish()
         assert len(result.tokens) == 40
         assert 0 <= min(result.tokens) <= max(result.tokens) < 7
         assert result.accepted_tokens > 0

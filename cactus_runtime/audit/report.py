@@ -51,6 +51,7 @@ def record(found: Audit, verdict: str, dropped: Mapping[str, int]) -> dict[str, 
             "parameter": likely.value,
             "nats_per_token": likely.rate,
             "interval": [likely.low, likely.high],
+            "not_told_apart_from": list(found.alike),
         },
         "dropped": dict(dropped),
     }

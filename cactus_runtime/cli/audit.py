@@ -250,7 +250,8 @@ def _verdict(
 ) -> tuple[int, str]:
     null = f"{claim}" if claim is not None else "the target"
     if not found.consistent:
-        looks = "" if found.likely is None else f"; it looks like {found.likely.name}"
+        names = [] if found.likely is None else [found.likely.name, *found.alike]
+        looks = f"; it looks like {' or '.join(names)}" if names else ""
         return ACCUSED, f"not consistent with {null} at level {options['level']:g}{looks}"
     if needed is not None and found.tokens < needed:
         return UNDECIDED, (

@@ -75,6 +75,9 @@ class Audit:
         Tokens of probability 0.
     likely : Likely or None
         The most likely alternative, if it is more likely than the null.
+    alike : tuple of str
+        The best of each other family that is less than 20 times less likely than that one: the
+        tokens do not tell which of them it is.
 
     Examples
     --------
@@ -97,6 +100,7 @@ class Audit:
     uniformity_p: float | None
     impossible: int
     likely: Likely | None
+    alike: tuple[str, ...] = ()
 
     @property
     def consistent(self) -> bool:
@@ -127,4 +131,6 @@ class Audit:
                 f"{' like' if not self.consistent else ''} {found.name}, "
                 f"{found.rate:.4f} nats per token [{found.low:.4f}, {found.high:.4f}]"
             )
+            if self.alike:
+                lines.append(f"not told apart from {', '.join(self.alike)}")
         return "; ".join(lines)

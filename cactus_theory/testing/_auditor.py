@@ -21,6 +21,7 @@ from cactus_theory.testing._audit import Audit, Likely
 from cactus_theory.testing._phases import BlockPhases
 
 _STRAY = 1e-3  # weight of the null in a likelihood, so that one stray token rules nothing out
+_ALIKE = math.log(20.0)  # nats of a likelihood ratio that tell two alternatives apart
 _ITSELF = Alternative("the target's own distribution", lambda s: s.target)
 
 
@@ -249,6 +250,7 @@ class Auditor:
         curve = np.array(self._curve)
         over = np.flatnonzero(curve >= -math.log(self._level))
         z = self._excess / math.sqrt(self._variance) if self._variance > 0 else None
+        likely = self._likely()
         return Audit(
             level=self._level,
             tolerance=self._tolerance,
@@ -266,7 +268,8 @@ class Auditor:
                 else None
             ),
             impossible=self._impossible,
-            likely=self._likely(),
+            likely=likely,
+            alike=() if likely is None else self._alike(likely),
         )
 
     def _likely(self) -> Likely | None:
@@ -289,6 +292,15 @@ class Auditor:
             rate - half,
             rate + half,
         )
+
+    def _alike(self, likely: Likely) -> tuple[str, ...]:
+        sums = np.array(self._ratios).sum(axis=0)
+        best: dict[str, int] = {}
+        for i in np.argsort(-sums, kind="stable"):
+            if sums[i] > max(likely.log_likelihood_ratio - _ALIKE, 0.0):
+                best.setdefault(self._alternatives[i].family, int(i))
+        best.pop(likely.family, None)
+        return tuple(self._alternatives[i].name for i in best.values())
 
 
 def family_weights(alternatives: Sequence[Alternative]) -> np.ndarray:

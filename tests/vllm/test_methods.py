@@ -1,4 +1,4 @@
-"""Sources of drafts, in engines with processes of their own.
+"""Sources of drafts, and two workers, in engines with processes of their own.
 
 Needs the C++ kernels of the CPU build: skipped where Triton is interpreted.
 """
@@ -124,3 +124,25 @@ def test_tokens_are_drawn_from_the_distribution_that_is_returned_with_them(folde
     ledger = statistics["ledger"]
     off = ledger["accepted_tokens"] - ledger["expected_accepted_tokens"]
     assert abs(off) < 3 * ledger["judged_tokens"] ** 0.5  # six standard deviations or more
+
+
+def test_two_tensor_parallel_workers_emit_the_seeded_tokens_of_one(folder):
+    own = (None, {"cactus_rule": "clamp", "cactus_delta": 0.2}, {"cactus_max_kl": 0.1})
+    requests = [
+        {"max_tokens": 12, "temperature": TEMPERATURE, "seed": seed, "extra_args": extra_args}
+        for seed in (3, 4)
+        for extra_args in (*own, {"cactus_rule": "speculative"})
+    ]
+    settings = {"delta": 0.5, "ledger": True}
+    one, two = (
+        served(folder, "draft model", requests, cactus=settings, tensor_parallel_size=workers)
+        for workers in (1, 2)
+    )
+    assert one["tokens"] == two["tokens"]
+    (alone,), (first, second) = one["statistics"], two["statistics"]
+    assert first == second
+    ledgers = alone.pop("ledger"), first.pop("ledger")
+    assert alone == first
+    assert [len(ledger.pop("requests")) for ledger in ledgers] == [len(requests)] * 2
+    assert ledgers[0] == pytest.approx(ledgers[1], rel=1e-3)  # float32, summed in another order
+    assert ledgers[0]["kl"] > 0

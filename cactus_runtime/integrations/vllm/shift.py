@@ -9,6 +9,7 @@ import torch
 
 from cactus_theory.rules import CandidateRule
 
+_TOGETHER = 2**22  # logits read at once: 16 MiB
 _LEAST = math.exp(-60)  # smallest shrink factor: below it float32 rounds the other tokens away
 
 
@@ -50,7 +51,7 @@ def shift_logits_(
     """
     places = _places(logits, tokens)
     old = new = logits.gather(1, places)
-    log_z = logits.logsumexp(-1, keepdim=True).double()
+    log_z = _log_sums(logits).double()
     target = (old.double() - log_z).exp().clamp(max=1.0)
     for rule, where in rules.items():
         shrunk = rule.shrink(target, xp=torch).clamp(min=_LEAST)
@@ -73,6 +74,12 @@ def restore_logits_(logits: torch.Tensor, tokens: torch.Tensor, old: torch.Tenso
     tensor([[0., 0.]])
     """
     logits.scatter_(1, _places(logits, tokens), old)
+
+
+def _log_sums(logits: torch.Tensor) -> torch.Tensor:
+    """Log-sum-exp of each row, some rows at a time: it copies what it reads."""
+    some = max(1, _TOGETHER // logits.shape[1])
+    return torch.cat([rows.logsumexp(-1, keepdim=True) for rows in logits.split(some)])
 
 
 def _places(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:

@@ -138,9 +138,10 @@ def _arms(
 def rows_of(decoder: Decoder, document: Document) -> tuple[torch.Tensor, torch.Tensor]:
     """p and q at every token of a document's text, shape (T, V) in float64."""
     width = vocabulary_size(decoder.target)
+    models: tuple[Any, Any] = decoder.draft, decoder.target
     draft, target = (
         torch.cat(list(logits_of_text(model, document.prompt, document.text, width=width)))
-        for model in (decoder.draft, decoder.target)
+        for model in models
     )
     return draft.softmax(-1, dtype=torch.float64), target.softmax(-1, dtype=torch.float64)
 

@@ -23,7 +23,7 @@ def repair_expansion(sampler: Any) -> None:
     vLLM's own ``register_kernels`` looks through all modules for it, and raises an AttributeError
     where numba is loaded, as it is for n-grams (seen in 0.32.0).
     """
-    module = sys.modules[type(sampler).__module__]
+    module: Any = sys.modules[type(sampler).__module__]
     on_cpu = import_module("vllm.platforms").current_platform.is_cpu()
     if on_cpu and hasattr(module, "_expand") and not _is_right(module._expand):
         override = import_module("vllm.triton_utils.dispatcher").KernelOverride

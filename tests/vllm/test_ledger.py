@@ -293,7 +293,7 @@ class Engine:
     async def collective_rpc(self, method):
         assert method == "cactus_statistics"
         self.asked += 1
-        return [None, self.found]
+        return [None, self.found, self.found]  # a pipeline of two stages; two workers in the last
 
 
 def test_statistics_become_counters_that_go_on_where_settings_are_changed():

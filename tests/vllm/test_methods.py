@@ -13,14 +13,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from cactus_theory import SpeculativeSampling
 from cactus_theory.testing import check_counts, samples_needed
+from tests.vllm import random_models
 
 pytestmark = pytest.mark.vllm
 
-SIZE = 8
+SIZE = random_models.SIZE
 PROMPT = [1, 3, 5, 0, 2, 4, 6, 7, 3, 1, 0, 7, 5, 2, 6, 4]  # prompt lookup finds every token
 TEMPERATURE = 0.7
 LENGTH = 3
@@ -33,7 +33,11 @@ METHODS = {
         "draft_sample_method": "probabilistic",
     },
     "EAGLE": {"method": "eagle", "model": "eagle", "draft_sample_method": "probabilistic"},
+    "EAGLE-3": {"method": "eagle3", "model": "eagle3", "draft_sample_method": "probabilistic"},
+    "MTP": {"method": "mtp", "draft_sample_method": "probabilistic"},
+    "Medusa": {"method": "medusa", "model": "medusa"},
 }
+TARGETS = {"MTP": "mimo"}  # the predictor lies in the target's own checkpoint
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -44,32 +48,8 @@ def _compiled(interpreted):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Random models: a target of two layers, a draft, and a head of EAGLE."""
-    from safetensors.torch import save_file
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    torch.manual_seed(0)
-    place = tmp_path_factory.mktemp("models")
-    shape = {
-        "vocab_size": SIZE,
-        "hidden_size": 128,
-        "intermediate_size": 64,
-        "num_attention_heads": 4,
-        "max_position_embeddings": 64,
-        "initializer_range": 0.1,
-        "bos_token_id": None,
-        "eos_token_id": None,
-    }
-    LlamaForCausalLM(LlamaConfig(num_hidden_layers=2, **shape)).save_pretrained(place / "target")
-    draft = LlamaForCausalLM(LlamaConfig(num_hidden_layers=1, **shape))
-    draft.save_pretrained(place / "draft")
-    draft.config.save_pretrained(place / "eagle")
-    weights = {name.removeprefix("model."): x for name, x in draft.state_dict().items()}
-    for name in ("norm.weight", "layers.0.input_layernorm.weight", "lm_head.weight"):
-        del weights[name]  # EAGLE has none of these
-    weights["fc.weight"] = torch.randn(128, 256) * 0.1
-    save_file(weights, place / "eagle" / "model.safetensors", metadata={"format": "pt"})
-    return place
+    """Random models: see `random_models`."""
+    return random_models.written_to(tmp_path_factory.mktemp("models"))
 
 
 def served(folder, method, requests, *, cactus, drafts=2, **options):
@@ -83,7 +63,7 @@ def served(folder, method, requests, *, cactus, drafts=2, **options):
         "prompt": PROMPT,
         "requests": requests,
         "options": {
-            "model": str(folder / "target"),
+            "model": str(folder / TARGETS.get(method, "target")),
             "speculative_config": speculation,
             "additional_config": {"cactus": cactus},
             **options,

@@ -240,6 +240,30 @@ def test_the_ledger_is_published_beside_the_metrics_of_vllm(server):
     assert all(each["kl"] <= 0.5 for each in ledger["requests"].values())
 
 
+def audited(server, *claim):
+    """Exit status of `cactus audit` of 1,024 tokens from the server, and what it printed."""
+    options = ["--model", "tiny", "--pair", "tiny", "--temperature", str(TEMPERATURE)]
+    options += ["--samples", "4", "--tokens", "32", "--concurrency", str(CLIENTS)]
+    command = ["from cactus_runtime.cli import main; raise SystemExit(main())", "audit"]
+    run = subprocess.run(
+        [sys.executable, "-c", *command, "--server", server, *options, *claim],
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    return run.returncode, run.stdout + run.stderr
+
+
+def test_an_audit_of_the_server_finds_what_it_is_and_is_not(server):
+    call(server, "cactus_configure", {"delta": 0.0})
+    assert audited(server)[0] == 0
+    call(server, "cactus_configure", {"delta": 0.3})
+    status, said = audited(server)
+    assert status == 1
+    assert "not consistent with the target" in said
+    assert audited(server, "--claim", "cactus:delta=0.3", "--drafts", "2")[0] == 0
+
+
 def test_greedy_clients_get_the_argmax_whatever_the_budget(server, models):
     call(server, "cactus_configure", {"delta": 10.0})
     prompt = [82, 843, 26]

@@ -28,7 +28,7 @@ from cactus_theory import Cactus, CactusExact, Clamp, Lenience, Mixture, OneLeve
 SETTINGS = {
     "cactus": Settings(Cactus(0.1)),
     "exact": Settings(CactusExact(0.1)),
-    "cactus, with a ledger": Settings(Cactus(0.1), ledger=True),
+    "cactus with a ledger": Settings(Cactus(0.1), ledger=True),
     "lenience": Settings(Lenience(0.9)),
     "mixture": Settings(Mixture(0.9)),
     "clamp": Settings(Clamp(0.05)),
@@ -42,13 +42,13 @@ def main() -> None:
     parser.add_argument("--drafts", type=int, default=4, help="drafted tokens of each")
     parser.add_argument("--vocabulary", type=int, default=151_936)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--rules", default=",".join(SETTINGS), help="some of %(default)s")
+    parser.add_argument("--rules", nargs="+", choices=SETTINGS, default=list(SETTINGS))
     args = parser.parse_args()
 
     import_module("vllm.platforms").current_platform.register_triton_kernel_overrides()
     stock = import_module(V1.module).rejection_sample
     batch = _batch(args.batch, args.drafts, args.vocabulary)
-    named = {name: SETTINGS[name] for name in args.rules.split(",")}
+    named = {name: SETTINGS[name] for name in args.rules}
     contenders = {"stock": stock} | {
         name: Booster(settings).around(stock, V1) for name, settings in named.items()
     }

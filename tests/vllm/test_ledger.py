@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 
+from cactus_runtime.integrations.vllm import change, metrics
 from cactus_runtime.integrations.vllm import ledger as ledgers
-from cactus_runtime.integrations.vllm import metrics
 from cactus_runtime.integrations.vllm.booster import Booster
 from cactus_runtime.integrations.vllm.ledger import Ledger
 from cactus_runtime.integrations.vllm.requests import RequestSettings
-from cactus_runtime.integrations.vllm.runners import V1, V2
+from cactus_runtime.integrations.vllm.runners import V1, V2, DraftedRows
 from cactus_runtime.integrations.vllm.settings import Settings, request_settings, settings_of
 from cactus_theory import Cactus, Clamp, SpeculativeSampling, emission, output_distribution
 from cactus_theory.ledger import Ledger as OfTheory
@@ -330,3 +330,42 @@ def test_statistics_become_counters_that_go_on_where_settings_are_changed():
 
 def test_a_ledger_of_nothing_is_empty():
     assert Ledger().statistics() == {name: 0 for name in ledgers.NAMES} | {"requests": {}}
+
+
+@pytest.mark.parametrize("rule", [Cactus(0.5), Clamp(0.2)], ids=repr)
+@pytest.mark.parametrize("emitted", [False, True])
+@pytest.mark.parametrize("read_again", [False, True])
+def test_rows_are_copied_and_computed_again_only_where_they_are_read(rule, emitted, read_again):
+    target, draft = torch.tensor([[0.5, 0.3, 0.2]]), torch.tensor([[0.2, 0.2, 0.6]]).double()
+    drafts = DraftedRows(
+        target.log(),
+        torch.tensor([2]),
+        torch.tensor([True]),
+        torch.tensor([0]),
+        torch.ones(1),
+        lambda rows: draft[rows],
+        read_again=read_again,
+    )
+    before = drafts.logits.clone()
+    with mock.patch.object(change, "replace_rows_", wraps=change.replace_rows_) as replace:
+        change.change_rows_(drafts, {Settings(rule): drafts.drafted}, emitted=emitted)()
+    is_row = isinstance(rule, Clamp)
+    assert replace.call_count == int(is_row or (emitted and read_again))
+    kept = [call.kwargs["keep"] for call in replace.call_args_list]
+    assert kept == [is_row and read_again and not emitted] * len(kept)
+    out = output_distribution(rule, draft=draft[0].numpy(), target=before.softmax(-1)[0].numpy())
+    if read_again and emitted:
+        assert drafts.logits.exp()[0].numpy() == pytest.approx(out, abs=1e-6)  # float32
+    elif read_again or not is_row:
+        assert torch.equal(drafts.logits, before)
+
+
+def test_the_first_runner_says_whether_log_probabilities_are_read():
+    given = {"draft_token_ids": torch.tensor([1]), "target_logits": torch.zeros(1, 3)}
+    given |= {"cu_num_draft_tokens": torch.tensor([1]), "draft_probs": None}
+    for asked, read_again in ((None, False), (0, True), (5, True)):
+        metadata = SimpleNamespace(
+            all_greedy=False, temperature=torch.ones(1), max_num_logprobs=asked
+        )
+        found = V1.drafts(given | {"sampling_metadata": metadata})
+        assert found.read_again is read_again

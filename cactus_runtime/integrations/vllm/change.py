@@ -25,7 +25,8 @@ def change_rows_(
         Lossless ones are left as they are.
     emitted : bool
         Whether the rows shall hold log out afterwards, for log-probabilities, and not the target's
-        logits. A rule with candidates then takes a sort of each row.
+        logits. A rule with candidates then takes a sort of each row. Where nothing reads the rows
+        again, they may hold log out in either case, and no row is copied.
 
     Returns
     -------
@@ -39,15 +40,16 @@ def change_rows_(
             lossy[settings.rule] = where if before is None else before | where
     shifts = {rule: where for rule, where in lossy.items() if isinstance(rule, CandidateRule)}
     others = {rule: where for rule, where in lossy.items() if rule not in shifts}
-    replaced = replace_rows_(drafts, others) if others else None
+    keep = drafts.read_again and not emitted
+    replaced = replace_rows_(drafts, others, keep=keep) if others else None
     shifted = shift_logits_(drafts.logits, drafts.tokens, shifts) if shifts else None
 
     def after() -> None:
         if shifted is not None:
             restore_logits_(drafts.logits, drafts.tokens, shifted)
-        if emitted and shifts:
-            replace_rows_(drafts, {**shifts})
-        if replaced is not None and not emitted:
+        if emitted and shifts and drafts.read_again:
+            replace_rows_(drafts, {**shifts}, keep=False)
+        if replaced is not None:
             restore_rows_(drafts, replaced)
 
     return after

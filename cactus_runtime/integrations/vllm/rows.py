@@ -27,7 +27,9 @@ class Replaced(NamedTuple):
     beyond: torch.Tensor | None
 
 
-def replace_rows_(drafts: DraftedRows, rules: Mapping[Rule, torch.Tensor]) -> Replaced:
+def replace_rows_(
+    drafts: DraftedRows, rules: Mapping[Rule, torch.Tensor], *, keep: bool = True
+) -> Replaced | None:
     """Replace, in place, rows of the target's logits by log out.
 
     Parameters
@@ -36,16 +38,16 @@ def replace_rows_(drafts: DraftedRows, rules: Mapping[Rule, torch.Tensor]) -> Re
         ``logits`` is changed.
     rules : mapping of Rule to bool tensor, shape (R,)
         The rows to change by each rule. The host waits until it knows how many they are.
+    keep : bool
+        Whether to copy the rows before.
 
     Returns
     -------
-    Replaced
-        For `restore_rows_`.
+    Replaced or None
+        For `restore_rows_`; None if nothing was kept.
     """
     found = {rule: where.nonzero().squeeze(1) for rule, where in rules.items()}
-    rows = torch.cat(list(found.values()))
-    beyond = None if drafts.beyond is None else drafts.beyond[rows]
-    old = Replaced(rows, drafts.logits[rows], beyond)
+    old = _copied(drafts, torch.cat(list(found.values()))) if keep else None
     for rule, mine in found.items():
         for some in portions(mine, drafts.logits.shape[1]):
             out = emitted_rows(rule, *distributions(drafts, some))[1]
@@ -53,6 +55,11 @@ def replace_rows_(drafts: DraftedRows, rules: Mapping[Rule, torch.Tensor]) -> Re
             if drafts.beyond is not None:
                 drafts.beyond[some] = -torch.inf  # tokens that the draft does not have
     return old
+
+
+def _copied(drafts: DraftedRows, rows: torch.Tensor) -> Replaced:
+    beyond = None if drafts.beyond is None else drafts.beyond[rows]
+    return Replaced(rows, drafts.logits[rows], beyond)
 
 
 def restore_rows_(drafts: DraftedRows, old: Replaced) -> None:

@@ -41,6 +41,8 @@ class DraftedRows:
         float64 of shape (n, V). None where each token counts as certain.
     beyond : float32 tensor, shape (R, W), optional
         Logits of tokens that the draft's vocabulary lacks, which the sampler does not read.
+    read_again : bool
+        Whether the engine may read the logits after the sampler, for log-probabilities.
     """
 
     logits: torch.Tensor
@@ -50,6 +52,7 @@ class DraftedRows:
     temperature: torch.Tensor
     draft: Callable[[torch.Tensor], torch.Tensor] | None = None
     beyond: torch.Tensor | None = None
+    read_again: bool = True
 
 
 @dataclass(frozen=True)
@@ -208,6 +211,7 @@ def _drafts_v1(arguments: Mapping[str, Any]) -> DraftedRows | None:
         _requests(arguments["cu_num_draft_tokens"], len(tokens)),
         metadata.temperature,
         None if probs is None else lambda rows: _normalised(probs[rows].double()),
+        read_again=getattr(metadata, "max_num_logprobs", 0) is not None,
     )
 
 

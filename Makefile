@@ -16,7 +16,7 @@ test: .venv/test
 	.venv/bin/python -m pytest --numprocesses=$(WORKERS) --dist=worksteal $(ARGS)
 
 # The plugin and vLLM's samplers, by kernels compiled for the CPU, then interpreted; 3.5 GB, and
-# a quarter of an hour where the machine is busy.
+# half an hour to an hour, as the machine is busy.
 test-vllm: .venv-vllm/test
 	.venv-vllm/bin/python -m pytest tests/vllm $(ARGS)
 	TRITON_INTERPRET=1 .venv-vllm/bin/python -m pytest tests/vllm $(ARGS)

@@ -13,6 +13,7 @@ import os
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 
 import json
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
@@ -69,14 +70,33 @@ def main() -> None:
 def _batch(batch: int, drafts: int, vocabulary: int) -> tuple[Any, ...]:
     """The arguments of the first runner's ``rejection_sample``, at temperature 1."""
     block = random_block(batch, drafts, vocabulary, "cpu")
-    unused = torch.empty(0)
-    metadata = import_module("vllm.v1.sample.metadata").SamplingMetadata(
-        temperature=torch.ones(batch),
-        all_greedy=False,
-        all_random=True,
+    return (
+        block["tokens"].flatten().int(),
+        [drafts] * batch,
+        drafts,
+        torch.arange(1, batch + 1).mul(drafts).int(),
+        block["draft_probs"].flatten(0, 1),
+        block["target_logits"][:, :-1].flatten(0, 1).contiguous(),
+        block["target_logits"][:, -1].softmax(-1).multinomial(1),
+        sampling_metadata_of(torch.ones(batch)),
+    )
+
+
+def sampling_metadata_of(
+    temperature: torch.Tensor,
+    *,
+    seeds: Mapping[int, int] | None = None,
+    top_k: torch.Tensor | None = None,
+) -> Any:
+    """The first runner's description of a batch; a temperature of 0 is greedy."""
+    seeds, unused = seeds or {}, torch.empty(0)
+    return import_module("vllm.v1.sample.metadata").SamplingMetadata(
+        temperature=temperature,
+        all_greedy=bool((temperature == 0).all()),
+        all_random=bool((temperature > 0).all()),
         top_p=None,
-        top_k=None,
-        generators={},
+        top_k=top_k,
+        generators={row: torch.Generator().manual_seed(seed) for row, seed in seeds.items()},
         max_num_logprobs=None,
         no_penalties=True,
         prompt_token_ids=None,
@@ -87,16 +107,6 @@ def _batch(batch: int, drafts: int, vocabulary: int) -> tuple[Any, ...]:
         allowed_token_ids_mask=None,
         bad_words_token_ids={},
         logitsprocs=import_module("vllm.v1.sample.logits_processor").LogitsProcessors(),
-    )
-    return (
-        block["tokens"].flatten().int(),
-        [drafts] * batch,
-        drafts,
-        torch.arange(1, batch + 1).mul(drafts).int(),
-        block["draft_probs"].flatten(0, 1),
-        block["target_logits"][:, :-1].flatten(0, 1).contiguous(),
-        block["target_logits"][:, -1].softmax(-1).multinomial(1),
-        metadata,
     )
 
 

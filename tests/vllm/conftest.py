@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.vllm_samplers import sampling_metadata_of
 from cactus_runtime.integrations.vllm.booster import Booster
 from cactus_runtime.integrations.vllm.requests import RequestSettings
 from cactus_runtime.integrations.vllm.runners import V1, V2
@@ -97,35 +98,9 @@ def sampler(module, runner, rule, own):
     return booster.around(stock, runner)
 
 
-def metadata(temperature, *, seeds=None, top_k=None):
-    """The first runner's description of a batch; a temperature of 0 is greedy."""
-    from vllm.v1.sample.logits_processor import LogitsProcessors
-    from vllm.v1.sample.metadata import SamplingMetadata
-
-    seeds, unused = seeds or {}, torch.empty(0)
-    return SamplingMetadata(
-        temperature=temperature,
-        all_greedy=bool((temperature == 0).all()),
-        all_random=bool((temperature > 0).all()),
-        top_p=None,
-        top_k=top_k,
-        generators={row: torch.Generator().manual_seed(seed) for row, seed in seeds.items()},
-        max_num_logprobs=None,
-        no_penalties=True,
-        prompt_token_ids=None,
-        frequency_penalties=unused,
-        presence_penalties=unused,
-        repetition_penalties=unused,
-        output_token_ids=[],
-        allowed_token_ids_mask=None,
-        bad_words_token_ids={},
-        logitsprocs=LogitsProcessors(),
-    )
-
-
 @pytest.fixture(scope="session")
 def sampling_metadata():
-    return metadata
+    return sampling_metadata_of
 
 
 class RunnerV1:
@@ -179,7 +154,7 @@ class RunnerV1:
                 draft if law else None,
                 target,
                 torch.from_numpy(np.stack([laws[-1] for laws in batch.target])).multinomial(1),
-                metadata(given.float(), seeds=seeds),
+                sampling_metadata_of(given.float(), seeds=seeds),
             ).tolist()
         rows = [[token for token in row if token != -1] for row in padded]
         pairs = zip(padded, rows, strict=True)

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cactus_runtime.integrations.vllm import shift
 from cactus_runtime.integrations.vllm.booster import Booster
 from cactus_runtime.integrations.vllm.plugin import CactusExtension
 from cactus_runtime.integrations.vllm.runners import V1, V2, rebound, runner_of
@@ -327,6 +328,17 @@ def test_settings_of_a_running_engine_are_changed_and_counts_begin_anew():
     with pytest.raises(ValueError, match="'block' needs delta=0 or rule='clamp'"):
         worker.cactus_configure({"delta": 1})
     assert booster.settings.rule == CactusSafe(0.5)
+
+
+@pytest.mark.parametrize("together", [1, 4, 9, 100])
+def test_rows_are_summed_some_at_a_time(monkeypatch, together):
+    logits = torch.randn(7, 4, generator=torch.Generator().manual_seed(0))
+    whole, some = logits.clone(), logits.clone()
+    where = {Cactus(0.3): torch.ones(7, dtype=torch.bool)}
+    shift_logits_(whole, torch.arange(7) % 4, where)
+    monkeypatch.setattr(shift, "_TOGETHER", together)
+    shift_logits_(some, torch.arange(7) % 4, where)
+    assert torch.equal(whole, some)
 
 
 def test_an_engine_started_without_settings_cannot_be_given_some():

@@ -72,13 +72,19 @@ def test_the_decoder_itself_is_consistent(tiny):
     [
         (without_the_draft, "acceptance without the draft's probability"),
         (everything, "mixture"),  # of the draft, and of the target at each bonus token
-        (lenient, "lenience"),
     ],
 )
 def test_a_mutant_is_accused_and_named(tiny, monkeypatch, mutant, looks):
     monkeypatch.setattr(candidates, "accept", mutant)
     found = audited(tiny)
     assert not found.consistent
-    names = (found.likely.name, *found.alike)
-    assert any(name.startswith(looks) for name in names)
-    assert len(names) <= 4
+    assert found.likely.name.startswith(looks)
+
+
+def test_lenience_is_named_among_the_rules_that_emit_nearly_the_same(tiny, monkeypatch):
+    monkeypatch.setattr(candidates, "accept", lenient)
+    found = audited(tiny)
+    assert not found.consistent
+    names = {name.partition(",")[0] for name in (found.likely.name, *found.alike)}
+    assert "lenience" in names
+    assert names <= {"lenience", "clamp", "rollout reuse 0.5"}

@@ -193,12 +193,14 @@ def test_a_mistake_is_found_and_named_with_its_parameter(law, family, value):
 
 def test_alternatives_that_the_tokens_do_not_tell_apart_are_named():
     colder = [Alternative(name, lambda s: tempered(s.target, 0.7)) for name in ("a", "b")]
-    hotter = Alternative("c", lambda s: tempered(s.target, 1.43))
+    others = [Alternative(str(t), lambda s, t=t: tempered(s.target, t)) for t in (0.95, 1.43)]
     data = drawn(lambda p, q: tempered(q, 0.7))
-    found = audit(**data, alternatives=[*colder, hotter])
+    alone = audit(**data, alternatives=others[:1])
+    assert alone.likely.name == "0.95"  # more likely than the target itself, but far behind 0.7
+    found = audit(**data, alternatives=[*colder, *others])
     assert (found.likely.name, found.alike) == ("a", ("b",))
     assert "not told apart from b" in str(found)
-    assert audit(**data, alternatives=[colder[0], hotter]).alike == ()
+    assert audit(**data, alternatives=[colder[0], *others]).alike == ()
 
 
 def test_the_rate_is_near_the_divergence_of_what_is_emitted():
